@@ -1,0 +1,121 @@
+"""What goes in and out of a channel, the same for every channel."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Inbound:
+    """One message as it came from a customer, proved to be the provider's."""
+
+    tenant: str
+    channel: str
+    """`web`, `telegram` or `whatsapp`."""
+    address: str
+    """Where to answer, byte for byte as the provider gave it: a chat id, `whatsapp:+5215512345678`, a visitor's id."""
+    address_key: str
+    """The same person under every form of their address. For matching only, never sent to."""
+    provider_id: str
+    """Unique per tenant and channel; a second message with the same id is a repeat and changes nothing."""
+    text: str
+    thread: str | None = None
+    """A forum topic or the like, to answer in the same place."""
+    reply_to: str | None = None
+    """The provider's id of this message, to answer it as a reply."""
+    name: str | None = None
+    language: str | None = None
+    """What the provider knows of the customer's language, for example `es`."""
+    time_zone: str | None = None
+    """IANA name, where the channel knows it (a browser does)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """An inbound message as it stands in the log, committed."""
+
+    conversation: int
+    seq: int
+    is_new: bool
+    """False for a repeat, which changed nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One piece of a message, short enough for its channel, on its way out."""
+
+    delivery: int
+    """The id of the delivery row, committed before the provider is called."""
+    address: str
+    text: str
+    thread: str | None = None
+    reply_to: str | None = None
+    scheduled: bool = False
+    """True for a follow-up or a notice, false for the answer in a live turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The provider has it and gave it an id."""
+
+    provider_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The provider refused it for good; trying again would be refused again."""
+
+    reason: str
+    """In words an operator can act on; never shown to a customer."""
+    tenant_fault: bool = False
+    """True when nothing will go out on this channel until the tenant mends it (a revoked token, a wrong account)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """It certainly did not go out; trying again is safe."""
+
+    reason: str
+    retry_after: float | None = None
+    """Seconds the provider asked us to wait."""
+    moved_to: str | None = None
+    """The address the conversation has moved to (a group that became a supergroup)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nobody can tell whether it went out; it is never silently sent again."""
+
+    reason: str
+
+
+Outcome = Accepted | Rejected | NotSent | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a request came from, and so where its answer goes."""
+
+    channel: str
+    address: str
+    last_inbound_at: datetime | None
+    """When the customer last wrote here; some channels only carry free text for a while after that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Whether an answer can still reach the customer at a given time."""
+
+    possible: bool
+    advice: str = ""
+    """For the agent: what to tell the customer, in English. Empty when there is nothing to say."""
+
+
+def units(text: str) -> int:
+    """Return the length of a text in UTF-16 units, in which the providers count."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+REACHABLE = Reach(possible=True)
+
+Parts = Sequence[str]

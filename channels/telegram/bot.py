@@ -1,0 +1,60 @@
+"""What sending and polling both need: a tenant's Telegram section, and a client for its bot."""
+
+import re
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, SecretStr
+
+if TYPE_CHECKING:
+    from aiogram import Bot
+
+_TOKEN = re.compile(r"[0-9]+:[A-Za-z0-9_-]{20,}")
+
+
+def _conceal(given: object) -> object:
+    return SecretStr(given) if isinstance(given, str) else given
+
+
+def _check_token(token: SecretStr) -> SecretStr:
+    if _TOKEN.fullmatch(token.get_secret_value()) is None:
+        raise ValueError(
+            "this is not a Telegram bot token: digits, a colon, and at least 20 letters, digits, _ or -, "
+            "as @BotFather gives it"
+        )
+    return token
+
+
+class TelegramSection(BaseModel, extra="forbid", frozen=True):
+    """One tenant's Telegram bot, as the tenant's file names it."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    # Concealed before it is checked, so that an error's input shows asterisks.
+    token: Annotated[SecretStr, AfterValidator(_check_token), BeforeValidator(_conceal)]
+    receive: Literal["auto", "polling", "webhook"] = "auto"
+
+    @property
+    def bot_id(self) -> str:
+        """The bot's own id, which is the part of its token that is no secret."""
+        return self.token.get_secret_value().partition(":")[0]
+
+
+def open_bot(section: TelegramSection, api_url: str | None, connect_timeout: float = 10.0) -> "Bot":
+    """Make a client for the bot; it connects on first use, and its session must be closed.
+
+    `api_url` is the base address of another Bot API server, `connect_timeout` is in seconds. Takes seconds the first
+    time, while aiogram is imported: call it in a thread.
+    """
+    # aiogram takes seconds to import, and only tenants with a bot need it.
+    from aiogram import Bot  # noqa: PLC0415
+    from aiogram.client.session.aiohttp import AiohttpSession  # noqa: PLC0415
+    from aiogram.client.telegram import PRODUCTION, TelegramAPIServer  # noqa: PLC0415
+    from aiohttp import ClientTimeout  # noqa: PLC0415
+
+    session = AiohttpSession(
+        api=PRODUCTION if api_url is None else TelegramAPIServer.from_base(api_url),
+        # aiogram names a number here and hands it to aiohttp as it is. Only aiohttp's own type has a limit for
+        # connecting, which tells "never left the house" from "nobody knows" when packets are dropped.
+        timeout=cast("float", ClientTimeout(total=60.0, sock_connect=connect_timeout)),
+    )
+    return Bot(section.token.get_secret_value(), session=session)

@@ -1,0 +1,242 @@
+"""Sending through Telegram, and what each of its answers means.
+
+Telegram has no key against double sending and cannot be asked what it sent, so an outcome is final:
+
+accepted    an id came back, even in an answer that could not be read otherwise
+rejected    refused for good: 400, 401, 403, 404
+not_sent    429, a group that moved, or no connection could be made
+unknown     everything else: a timeout, a connection lost after the request, 5xx, an answer without an id
+"""
+
+import asyncio
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from telegramify_markdown import MessageEntity, RenderConfig, convert
+
+from channels.message import (
+    REACHABLE,
+    Accepted,
+    NotSent,
+    Origin,
+    Outcome,
+    Part,
+    Parts,
+    Reach,
+    Rejected,
+    Unknown,
+    units,
+)
+from channels.telegram.bot import TelegramSection, open_bot
+from channels.text import clean, split_markdown
+
+if TYPE_CHECKING:
+    from aiogram import Bot
+
+LIMIT = 4096
+"""UTF-16 units in one message, after its markup is read (Bot API, sendMessage)."""
+
+_REPLY_GONE = ("message to be replied not found", "reply message not found")
+_OUR_MARKUP = ("can't parse entities", "message is too long", "text is empty", "text must be non-empty")
+_TOPIC_GONE = ("message thread not found", "topic_closed", "topic_deleted")
+
+
+class TelegramChannel:
+    """One tenant's bot."""
+
+    name = "telegram"
+
+    def __init__(self, section: TelegramSection, api_url: str | None, timeout: float = 30.0) -> None:
+        """Take `timeout`, in seconds, for one piece from first byte to answer."""
+        self._section = section
+        self._api_url = api_url
+        self._timeout = timeout
+        self._bot: Bot | None = None
+        self._opening = asyncio.Lock()
+
+    def split(self, text: str) -> Parts:
+        """Cut Markdown into pieces of Markdown, each at most 4,096 UTF-16 units before and after it is rendered."""
+        return split_markdown(text, LIMIT, lambda piece: units(render(piece)[0]))
+
+    async def send(self, part: Part) -> Outcome:
+        """Send one piece once; a second call is made only after an outright refusal that names what to leave out."""
+        source = clean(part.text)
+        if not source.strip():
+            return Rejected("the text is blank, and Telegram carries no blank message")
+        if units(source) > LIMIT:
+            return Rejected(f"the text is longer than {LIMIT} UTF-16 units; split it first")
+        if not all(number is None or number.isdecimal() for number in (part.thread, part.reply_to)):
+            return Rejected("the thread or the message to reply to is not one of Telegram's ids")
+        try:
+            bot = await self._open()
+        except Exception as error:
+            return NotSent(f"the Telegram client did not start: {self._words(error)}")
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._deliver(bot, part, source)
+        except Exception as error:
+            return self._outcome(error, part.thread)
+
+    def assess(self, origin: Origin, due: datetime, now: datetime) -> Reach:
+        """Telegram lets a bot write to a chat it was written to at any time."""
+        return REACHABLE
+
+    async def typing(self, address: str, thread: str | None, reply_to: str | None) -> None:
+        """Show "typing" in the chat for five seconds."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                await (await self._open()).send_chat_action(
+                    address, "typing", message_thread_id=None if thread is None else int(thread)
+                )
+        except Exception:
+            return
+
+    async def close(self) -> None:
+        """Close the connections; the next send opens new ones."""
+        if self._bot is not None:
+            await self._bot.session.close()
+
+    async def _open(self) -> "Bot":
+        async with self._opening:
+            if self._bot is None:
+                self._bot = await asyncio.to_thread(open_bot, self._section, self._api_url, self._timeout / 3)
+            return self._bot
+
+    async def _deliver(self, bot: "Bot", part: Part, source: str) -> Outcome:
+        # aiogram takes seconds to import; by now it is.
+        from aiogram.exceptions import TelegramBadRequest  # noqa: PLC0415
+        from aiogram.types import LinkPreviewOptions, ReplyParameters  # noqa: PLC0415
+        from aiogram.types import MessageEntity as Entity  # noqa: PLC0415
+
+        text, marks = render(source)
+        if units(text) > LIMIT:
+            text, marks = source, []
+        plain = False
+        reply_to = part.reply_to
+        while True:
+            try:
+                message = await bot.send_message(
+                    part.address,
+                    source if plain else text,
+                    message_thread_id=None if part.thread is None else int(part.thread),
+                    entities=None if plain else [Entity(**mark.to_dict()) for mark in marks],
+                    # A page fetched for its preview would tell its owner what was promised to whom.
+                    link_preview_options=LinkPreviewOptions(is_disabled=True) if part.scheduled else None,
+                    reply_parameters=(
+                        ReplyParameters(message_id=int(reply_to), allow_sending_without_reply=True)
+                        if reply_to is not None
+                        else None
+                    ),
+                )
+            except TelegramBadRequest as refusal:
+                if reply_to is not None and _says(refusal, _REPLY_GONE):
+                    # In a topic Telegram overlooks allow_sending_without_reply.
+                    reply_to = None
+                elif not plain and _says(refusal, _OUR_MARKUP):
+                    plain = True
+                else:
+                    raise
+            else:
+                return _accepted(message and message.message_id)
+
+    def _outcome(self, error: Exception, thread: str | None) -> Outcome:
+        # aiogram takes seconds to import; by now it is.
+        from aiogram import exceptions as telegram  # noqa: PLC0415
+        from aiohttp import ClientConnectorError, ConnectionTimeoutError  # noqa: PLC0415
+
+        words = self._words(error)
+        match error:
+            case telegram.TelegramRetryAfter():
+                return NotSent(words, retry_after=float(error.retry_after))
+            case telegram.TelegramMigrateToChat():
+                return NotSent(words, moved_to=str(error.migrate_to_chat_id))
+            case telegram.TelegramUnauthorizedError() | telegram.TelegramNotFound():
+                return Rejected(
+                    f"Telegram does not know bot {self._section.bot_id}'s token (any more): "
+                    "put the one @BotFather shows into the tenant's file",
+                    tenant_fault=True,
+                )
+            case telegram.TelegramBadRequest() if _says(error, _TOPIC_GONE):
+                return Rejected(f"the topic {thread} is gone or closed: {words}")
+            case telegram.TelegramBadRequest() | telegram.TelegramForbiddenError() | telegram.TelegramEntityTooLarge():
+                return Rejected(words)
+            case telegram.TelegramNetworkError(
+                __cause__=ClientConnectorError() | ConnectionTimeoutError()  # also DNS and TLS
+            ):
+                return NotSent(f"no connection to Telegram: {words}")
+            case telegram.ClientDecodeError(data={"ok": True, "result": {"message_id": message_id}}):
+                # It was sent; only aiogram could not read the rest.
+                return _accepted(message_id)
+            case telegram.TelegramAPIError() if _says(error, ("too many requests",)):
+                return NotSent(words)
+            case TimeoutError():
+                return Unknown(f"no answer from Telegram within {self._timeout:g} seconds")
+        return Unknown(words)
+
+    def _words(self, error: Exception) -> str:
+        """Return an error in one line without the token, which stands in every address called."""
+        said = _said(error)
+        line = f"{type(error).__name__}: {said}" if said else type(error).__name__
+        return " ".join(line.split()).replace(self._section.token.get_secret_value(), "[token]")[:300]
+
+
+def render(source: str) -> tuple[str, list[MessageEntity]]:
+    """Turn Markdown into Telegram's plain text and its entities, which, unlike markup, cannot fail to be read.
+
+    Raw HTML, prices in `$`, `||` and link definitions stay as they are written. Links lead to the web or to an
+    e-mail address only; of others the text is kept. What would show nothing is returned as it is written.
+    """
+    try:
+        text, marks = convert(
+            _LITERAL.sub(lambda found: found[0].translate(_HIDE), source), latex_escape=False, config=_CONFIG
+        )
+    except Exception:
+        # The words matter more than their looks.
+        return source, []
+    if not text.strip():
+        return source, []
+    return text.translate(_SHOW), [
+        mark.copy_with(url=mark.url and mark.url.translate(_SHOW)) for mark in marks if _is_harmless(mark)
+    ]
+
+
+# What the converter would take for HTML, a formula, a spoiler or a link definition, and then leave out. It is hidden
+# behind code points that Unicode keeps for such inner use, and so is shown again in code as well as in prose.
+_LITERAL = re.compile(r"(?<!\\)(?:<(?!https?://[^\s<>]+>)|\$|\|\||\](?=:))")
+_HIDE = str.maketrans("<$|]", "\ufdd0\ufdd1\ufdd2\ufdd3")
+_SHOW = str.maketrans("\ufdd0\ufdd1\ufdd2\ufdd3", "<$|]")
+
+
+def _config() -> RenderConfig:
+    config = RenderConfig.isolated()
+    config.cite_expandable = False
+    symbol = config.markdown_symbol
+    symbol.heading_level_1 = symbol.heading_level_2 = symbol.heading_level_3 = symbol.heading_level_4 = ""
+    symbol.unordered_list_item = "•"
+    return config
+
+
+_CONFIG = _config()
+
+
+def _is_harmless(mark: MessageEntity) -> bool:
+    if mark.type == "text_link":
+        return (mark.url or "").lower().startswith(("https://", "http://", "mailto:"))
+    return mark.type != "custom_emoji"
+
+
+def _accepted(message_id: Any) -> Outcome:
+    if type(message_id) is int and message_id > 0:
+        return Accepted(str(message_id))
+    return Unknown("Telegram's answer names no message")
+
+
+def _said(error: Exception) -> str:
+    """Return what the other side said; never the whole of an answer that could not be read."""
+    return str(getattr(error, "message", error) or "")
+
+
+def _says(error: Exception, phrases: tuple[str, ...]) -> bool:
+    said = _said(error).lower()
+    return any(phrase in said for phrase in phrases)

@@ -1,0 +1,92 @@
+"""Reads what Twilio posts: a customer's message, or the fate of one of ours. Both are proved by `signature.check` first.
+
+https://www.twilio.com/docs/messaging/guides/webhook-request
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from channels.errors import Malformed, Refused
+from channels.message import Inbound
+from channels.whatsapp import address
+from channels.whatsapp.section import WhatsAppSection
+
+ADDRESS_LIMIT = 160
+NAME_LIMIT = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What Twilio says became of a message of ours. Comes in any order, more than once, or never."""
+
+    provider_id: str
+    status: str
+    """`queued`, `sent`, `delivered`, `read`, `failed`, `undelivered`, or a word Twilio adds one day."""
+    error_code: int | None = None
+
+
+def read_message(section: WhatsAppSection, tenant: str, form: Sequence[tuple[str, str]]) -> Inbound:
+    """Return the customer's message; media and other things without words become a note in brackets.
+
+    Raises Refused when it is for another account or sender, Malformed when it holds no message to answer.
+    """
+    fields = dict(form)
+    _check_account(section, fields)
+    status = fields.get("MessageStatus") or fields.get("SmsStatus") or "received"
+    if status != "received" and not fields.get("Body"):
+        raise Malformed(f"This is the status {status!r} of a message, not a message.")
+    if fields.get("To") != section.sender:
+        raise Refused("The message is for another sender.")
+
+    provider_id, sender = fields.get("MessageSid"), fields.get("From")
+    if not provider_id or not sender or len(sender) > ADDRESS_LIMIT:
+        raise Malformed(f"The message has no MessageSid, or no From of at most {ADDRESS_LIMIT} characters.")
+    text = _text(fields)
+    if not text:
+        raise Malformed("The message holds nothing to read.")
+    return Inbound(
+        tenant=tenant,
+        channel="whatsapp",
+        address=sender,
+        address_key=address.key(sender),
+        provider_id=provider_id,
+        text=text,
+        reply_to=provider_id,
+        name=_printable(" ".join(fields.get("ProfileName", "").split()))[:NAME_LIMIT] or None,
+    )
+
+
+def read_status(section: WhatsAppSection, form: Sequence[tuple[str, str]]) -> Status:
+    """Return what a status callback says. Raises Refused for another account, Malformed without an id or a status."""
+    fields = dict(form)
+    _check_account(section, fields)
+    provider_id, status = fields.get("MessageSid"), fields.get("MessageStatus") or fields.get("SmsStatus")
+    if not provider_id or not status:
+        raise Malformed("The callback has no MessageSid or no MessageStatus.")
+    code = fields.get("ErrorCode", "")
+    known = code.isascii() and code.isdigit() and code.strip("0")
+    return Status(provider_id, status, int(code[:9]) if known else None)
+
+
+def _check_account(section: WhatsAppSection, fields: Mapping[str, str]) -> None:
+    if fields.get("AccountSid") != section.account_sid:
+        raise Refused("The request is about another account.")
+
+
+def _text(fields: Mapping[str, str]) -> str:
+    """Return the words, then a note for each thing the agent cannot see, so that it can say so."""
+    words = fields.get("Body") or fields.get("ButtonText") or ""
+    unseen = [
+        fields.get(name.replace("MediaUrl", "MediaContentType")) or "media"
+        for name in fields
+        if name.startswith("MediaUrl")
+    ]
+    kind = fields.get("MessageType", "text")
+    if not words.strip() and not unseen and kind not in ("", "text"):
+        unseen = [kind]  # a location, a contact card
+    notes = [f"[{what[:80]}]" for what in unseen]
+    return _printable("\n".join(notes if not words.strip() else [words, *notes]))
+
+
+def _printable(text: str) -> str:
+    return text.replace("\0", "")  # Postgres keeps no text that holds one

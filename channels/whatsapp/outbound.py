@@ -1,0 +1,200 @@
+"""Sends WhatsApp messages through Twilio."""
+
+import asyncio
+import logging
+import math
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+from twilio.base.exceptions import TwilioException  # type: ignore[import-untyped]  # twilio ships no types
+
+from channels.message import REACHABLE, Accepted, NotSent, Origin, Outcome, Part, Parts, Reach, Rejected, Unknown
+from channels.whatsapp import codes, markup, window
+from channels.whatsapp.section import WhatsAppSection
+
+logger = logging.getLogger(__name__)
+
+TYPING_TIMEOUT = 5.0
+_NUMBER = re.compile(r"\+?[0-9](?:[ ().-]?[0-9]){6,}")
+_BEFORE_THE_REQUEST = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
+
+
+class WhatsAppChannel:
+    """One tenant's WhatsApp sender at Twilio.
+
+    Free text only, so what it can send ends with the customer's 24-hour window. Twilio cannot be asked to send a message
+    at most once: a send that was cut off is Unknown, and the callback at `status_url(delivery)` may tell later.
+    """
+
+    name: str = "whatsapp"
+
+    def __init__(
+        self,
+        section: WhatsAppSection,
+        api_url: str | None = None,
+        status_url: Callable[[int], str] | None = None,
+        timeout: float = 30,
+    ) -> None:
+        """Keep the settings; nothing is opened yet.
+
+        `api_url` is another server that stands for all of Twilio's, `status_url` gives the address Twilio reports a
+        delivery's fate to. `timeout` is in seconds: Twilio itself gives up after about 26, and below that a slow answer
+        would become Unknown.
+        """
+        self._section = section
+        self._api_url = api_url
+        self._status_url = status_url
+        self._timeout = timeout
+        self._http: httpx.AsyncClient | None = None
+
+    def split(self, text: str) -> Parts:
+        """Return the Markdown text in WhatsApp's markup, in pieces of at most 1500 UTF-16 units."""
+        return markup.cut(markup.convert(text))
+
+    async def send(self, part: Part) -> Outcome:
+        """Send one piece once. Accepted means that Twilio has it; whether WhatsApp took it comes by callback."""
+        if not part.text.strip():
+            return Rejected("the message has no text")
+        call = _Call(self._connections(), self._api_url)
+        client = _client(self._section, call)
+        try:
+            async with asyncio.timeout(self._timeout):
+                message = await client.messages.create_async(
+                    to=part.address,
+                    from_=self._section.sender,
+                    body=part.text,
+                    status_callback=self._status_url(part.delivery) if self._status_url else None,
+                )
+        except TwilioException as error:
+            said = getattr(error, "msg", None) or getattr(error, "detail", None) or getattr(error, "title", None)
+            return codes.judge(call.status, _code(getattr(error, "code", None)), self._shown(said), call.retry_after)
+        except _BEFORE_THE_REQUEST as error:
+            return NotSent(f"Twilio cannot be reached: {type(error).__name__}: {self._shown(error)}")
+        except UnicodeEncodeError:
+            return Rejected("the text or the address holds half a character and cannot be encoded")
+        except TimeoutError:
+            return Unknown(f"Twilio did not answer within {self._timeout:g} s")
+        except Exception as error:  # the request has left: whatever broke after that, nobody knows what became of it
+            logger.warning("The answer of Twilio to delivery %s is lost: %s", part.delivery, type(error).__name__)
+            return Unknown(f"the answer of Twilio is lost: {type(error).__name__}: {self._shown(error)}")
+
+        if message.status in ("failed", "undelivered"):
+            return codes.judge_failed(_code(message.error_code), self._shown(message.error_message))
+        if not message.sid:
+            return Unknown(f"Twilio answered HTTP {call.status} without a message's id")
+        return Accepted(message.sid)
+
+    def assess(self, origin: Origin, due: datetime, now: datetime) -> Reach:
+        """Tell whether the customer's 24-hour window, as last renewed, is still open at `due`."""
+        if window.is_open(origin.last_inbound_at, due):
+            return REACHABLE
+        if not window.is_open(origin.last_inbound_at, now) or origin.last_inbound_at is None:
+            return Reach(
+                False,
+                "WhatsApp carries a message to this customer only within 24 hours of the last one they wrote, and that "
+                "time is over. Say plainly that you cannot promise an answer here.",
+            )
+        closes = window.closes_at(origin.last_inbound_at).astimezone(UTC)
+        return Reach(
+            False,
+            f"WhatsApp carries a message to this customer only until {closes:%Y-%m-%d %H:%M} UTC, since that is 24 hours "
+            "after the last one they wrote. Offer a time before that, or say plainly that you cannot promise it here.",
+        )
+
+    async def typing(self, address: str, thread: str | None, reply_to: str | None) -> None:
+        """Show the typing bubble under the customer's message `reply_to`; nothing happens without one."""
+        if reply_to is None:
+            return
+        client = _client(self._section, _Call(self._connections(), self._api_url))
+        try:
+            async with asyncio.timeout(TYPING_TIMEOUT):
+                await client.messaging.v2.typing_indicator.create_async(channel="whatsapp", message_id=reply_to)
+        except Exception as error:  # a bubble is never worth an error
+            logger.debug("The typing bubble was not shown: %s", type(error).__name__)
+
+    async def close(self) -> None:
+        """Release connections."""
+        http, self._http = self._http, None
+        if http is not None:
+            await http.aclose()
+
+    def _connections(self) -> httpx.AsyncClient:
+        """Return the connections of this channel, opened in the running loop when first needed."""
+        if self._http is None:
+            # Connecting ends well before the whole call does, so that a dead network is told from a lost answer.
+            timeout = httpx.Timeout(None, connect=self._timeout / 4, pool=self._timeout / 4)
+            self._http = httpx.AsyncClient(timeout=timeout, trust_env=False)
+        return self._http
+
+    def _shown(self, said: object) -> str:
+        """Return what Twilio or the network said, fit for an operator: short, without token or phone number."""
+        text = " ".join(str(said or "").split()).removeprefix("Unable to create record: ").rstrip(".")
+        for token in (self._section.auth_token, self._section.previous_auth_token):
+            if token is not None:
+                text = text.replace(token.get_secret_value(), "[token]")
+        return _NUMBER.sub(lambda found: f"…{found[0][-2:]}", text)[:200]
+
+
+class _Call:
+    """One request of twilio's client, over our own connections.
+
+    The library's own asynchronous transport ignores its timeout, reads the proxy of no setting of ours, logs addresses, and
+    its exceptions forget the answer's headers. This one can also be pointed at another server.
+    """
+
+    is_async = True
+
+    def __init__(self, http: httpx.AsyncClient, api_url: str | None) -> None:
+        self._http = http
+        self._api_url = api_url
+        self.status = 0
+        self.retry_after: float | None = None
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        params: Mapping[str, Any] | None = None,
+        data: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        auth: tuple[str, str] | None = None,
+        timeout: float | None = None,
+        allow_redirects: bool = False,
+    ) -> Any:
+        """Make the request and return twilio's Response; `timeout` and `allow_redirects` are the channel's affair."""
+        from twilio.http.response import Response  # type: ignore[import-untyped]  # noqa: PLC0415 - brings in requests
+
+        if self._api_url is not None:
+            url = self._api_url.rstrip("/") + httpx.URL(url).raw_path.decode()
+        answer = await self._http.request(method, url, params=params, data=data, headers=headers, auth=auth)
+        self.status = answer.status_code
+        self.retry_after = _seconds(answer.headers.get("Retry-After"))
+        return Response(answer.status_code, answer.text, answer.headers)
+
+
+def _client(section: WhatsAppSection, call: _Call) -> Any:
+    from twilio.rest import Client  # type: ignore[import-untyped]  # noqa: PLC0415 - slow, and few tenants need it
+
+    token = section.auth_token.get_secret_value()
+    # An empty mapping would make it read TWILIO_REGION and TWILIO_EDGE from the environment.
+    return Client(section.account_sid, token, http_client=call, environment={"TWILIO_REGION": ""})
+
+
+def _code(value: object) -> int | None:
+    """Return Twilio's error code, or None; where it gave none, the library puts the HTTP status in its place."""
+    try:
+        code = int(str(value))
+    except ValueError:
+        return None
+    return code if code >= 10_000 else None
+
+
+def _seconds(value: str | None) -> float | None:
+    try:
+        seconds = float(value or "")
+    except ValueError:  # absent, or a date
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None

@@ -1,0 +1,60 @@
+"""The `whatsapp` section of a tenant's file."""
+
+import re
+from typing import Annotated, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+_SENDER = re.compile(r"whatsapp:\+[1-9][0-9]{6,14}")
+
+
+def _sender(value: object) -> object:
+    if isinstance(value, int):
+        raise ValueError('put the number in quotes, or YAML drops its plus sign: "+14155238886"')
+    if not isinstance(value, str):
+        return value
+    address = value if value.startswith("whatsapp:") else f"whatsapp:{value}"
+    if not _SENDER.fullmatch(address):
+        raise ValueError('write the sender with its plus sign and no spaces, as in "+14155238886"')
+    return address
+
+
+Token = Annotated[SecretStr, Field(min_length=1)]
+
+
+class WhatsAppSection(BaseModel, extra="forbid", frozen=True):
+    """One tenant's WhatsApp sender at Twilio. What is wrong with it is said without repeating any value."""
+
+    account_sid: Annotated[str, Field(pattern="^AC[0-9a-fA-F]{32}$")]
+    auth_token: Token
+    previous_auth_token: Token | None = None
+    """While a token is being rotated: webhooks signed with it are still taken, nothing is sent with it."""
+    sender: Annotated[str, BeforeValidator(_sender)]
+    """`whatsapp:+14155238886`; the prefix may be left out in the file."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep_values_out_of_errors(cls, data: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        # `hide_input_in_errors` would do for this model alone, but the file that holds it decides, and a token under a
+        # misspelt name would be printed.
+        try:
+            return handler(data)
+        except ValidationError as error:
+            clean = [
+                InitErrorDetails(
+                    type=PydanticCustomError("whatsapp", "{said}", {"said": line["msg"]}),
+                    loc=line["loc"],
+                    input="(not shown)",
+                )
+                for line in error.errors(include_input=False, include_url=False)
+            ]
+        raise ValidationError.from_exception_data(cls.__name__, clean)

@@ -1,0 +1,66 @@
+"""Cancelling: what is scheduled is cancelled at once; what is being performed is asked to stop, and named as raced."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from scheduler.clock import NOW, Clock
+from store.database import bucket_of
+
+CANCEL = f"""
+with chosen as materialized (
+    select id, state, sending from tasks
+     where bucket = :bucket and tenant = :tenant and id = any(cast(:ids as bigint[]))
+       and (cast(:conversation as bigint) is null or conversation = :conversation)
+       and (cast(:kind as text) is null or kind = :kind)
+       and state in ('scheduled', 'firing')
+     order by id
+       for update)
+update tasks t
+   set state = case when chosen.state = 'scheduled' and not chosen.sending then 'cancelled' else t.state end,
+       ended_at = case when chosen.state = 'scheduled' and not chosen.sending then {NOW} end,
+       hold = case when chosen.state = 'scheduled' and not chosen.sending then null else t.hold end,
+       cancel_requested = chosen.state = 'firing' or chosen.sending
+  from chosen
+ where t.bucket = :bucket and t.tenant = :tenant and t.id = chosen.id
+returning t.id, t.state
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Every task that was asked for and active is in exactly one of the two."""
+
+    cancelled: Sequence[int]
+    raced: Sequence[int]
+    """Already being performed: it stops if nothing has left the house yet, otherwise it is done."""
+
+
+async def cancel(
+    connection: AsyncConnection,
+    clock: Clock,
+    tenant: str,
+    ids: Sequence[int],
+    *,
+    conversation: int | None = None,
+    kind: str | None = None,
+) -> Cancelled:
+    """Cancel these tasks of a tenant, as far as they are active and of this conversation and kind."""
+    rows = await connection.execute(
+        text(CANCEL),
+        {
+            "now": clock.override(),
+            "bucket": bucket_of(tenant),
+            "tenant": tenant,
+            "ids": list(ids),
+            "conversation": conversation,
+            "kind": kind,
+        },
+    )
+    found = sorted((row.id, row.state) for row in rows)
+    return Cancelled(
+        cancelled=[task for task, state in found if state == "cancelled"],
+        raced=[task for task, state in found if state != "cancelled"],
+    )

@@ -1,0 +1,26 @@
+"""One source of time for everything that is due.
+
+The database's clock decides, so hosts with wrong clocks agree. Every statement takes `:now`; null means the database's
+own `now()`. Tests hand in a clock they move.
+"""
+
+from datetime import datetime
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+NOW = "coalesce(cast(:now as timestamptz), now())"
+"""The present, inside a statement that is given `:now`."""
+
+
+class Clock:
+    """The database's clock."""
+
+    def override(self) -> datetime | None:
+        """Return the time a test has set, or None for the database's own."""
+        return None
+
+    async def now(self, connection: AsyncConnection) -> datetime:
+        """Return the present, aware, as the database sees it."""
+        found: datetime = (await connection.execute(text(f"select {NOW}"), {"now": self.override()})).scalar_one()
+        return found

@@ -1,0 +1,28 @@
+"""What the scheduler refuses.
+
+SchedulerError
+├── BadTime       a time or a duration that cannot be booked; the message is fit for whoever asked
+├── LimitReached  one more would be over a limit
+├── KeyReused     the same idempotency key with another payload
+└── LostClaim     the claim is another worker's by now: whatever was done under it settles nothing
+"""
+
+
+class SchedulerError(Exception):
+    """The scheduler will not do this."""
+
+
+class BadTime(SchedulerError):
+    """A time that is past, too far away, or not a time."""
+
+
+class LimitReached(SchedulerError):
+    """One more booking would be over a limit; the message names it."""
+
+
+class KeyReused(SchedulerError):
+    """An idempotency key came back with another payload."""
+
+
+class LostClaim(SchedulerError):
+    """The task is no longer this worker's."""

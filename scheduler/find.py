@@ -1,0 +1,124 @@
+"""Finding tasks: what is pending in a conversation, one task whole, many by what they are."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from scheduler.task import ACTIVE, tasks
+from store.database import bucket_of
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A task as it is shown."""
+
+    tenant: str
+    id: int
+    kind: str
+    state: str
+    hold: str | None
+    conversation: int | None
+    payload: Mapping[str, Any]
+    booked_for: datetime
+    due_at: datetime
+    created_at: datetime
+    ended_at: datetime | None
+    attempt: int
+    outcome: str | None
+    error: str | None
+    message_seq: int | None
+    parent: int | None
+
+
+_SHOWN = [
+    tasks.c[name]
+    for name in [
+        "tenant",
+        "id",
+        "kind",
+        "state",
+        "hold",
+        "conversation",
+        "payload",
+        "booked_for",
+        "due_at",
+        "created_at",
+        "ended_at",
+        "attempt",
+        "outcome",
+        "error",
+        "message_seq",
+        "parent",
+    ]
+]
+
+
+async def _found(connection: AsyncConnection, question: Select[Any]) -> list[Found]:
+    return [Found(*tuple(row)) for row in await connection.execute(question)]
+
+
+async def pending_followups(connection: AsyncConnection, tenant: str, conversation: int) -> Sequence[Found]:
+    """Return a conversation's follow-ups that are still to come, the next first."""
+    return await _found(
+        connection,
+        select(*_SHOWN)
+        .where(
+            tasks.c.bucket == bucket_of(tenant),
+            tasks.c.tenant == tenant,
+            tasks.c.conversation == conversation,
+            tasks.c.kind.in_(("followup", "notice")),
+            tasks.c.state.in_(ACTIVE),
+        )
+        .order_by(tasks.c.booked_for, tasks.c.id),
+    )
+
+
+async def booked_by(connection: AsyncConnection, tenant: str, parent: int) -> Sequence[Found]:
+    """Return the tasks booked in another task's run, whatever has become of them."""
+    return await _found(
+        connection,
+        select(*_SHOWN)
+        .where(tasks.c.bucket == bucket_of(tenant), tasks.c.tenant == tenant, tasks.c.parent == parent)
+        .order_by(tasks.c.id),
+    )
+
+
+async def get(connection: AsyncConnection, tenant: str | None, task: int) -> Found | None:
+    """Return one task, of this tenant or (None) of any."""
+    of_tenant = [] if tenant is None else [tasks.c.bucket == bucket_of(tenant), tasks.c.tenant == tenant]
+    found = await _found(connection, select(*_SHOWN).where(tasks.c.id == task, *of_tenant))
+    return found[0] if found else None
+
+
+async def search(
+    connection: AsyncConnection,
+    *,
+    tenant: str | None = None,
+    states: Sequence[str] = (),
+    kind: str | None = None,
+    limit: int = 20,
+) -> Sequence[Found]:
+    """Return tasks by tenant, state and kind, the next due first."""
+    chosen = []
+    if tenant is not None:
+        chosen += [tasks.c.bucket == bucket_of(tenant), tasks.c.tenant == tenant]
+    if states:
+        chosen.append(tasks.c.state.in_(states))
+    if kind is not None:
+        chosen.append(tasks.c.kind == kind)
+    return await _found(connection, select(*_SHOWN).where(*chosen).order_by(tasks.c.due_at, tasks.c.id).limit(limit))
+
+
+async def oldest_due(connection: AsyncConnection, now: datetime | None) -> float:
+    """Return for how many seconds the longest waiting due task has been due; 0 when nothing waits."""
+    present = func.coalesce(now, func.now())
+    age = await connection.scalar(
+        select(func.extract("epoch", present - func.min(tasks.c.due_at))).where(
+            tasks.c.state == "scheduled", tasks.c.hold.is_(None), tasks.c.due_at <= present
+        )
+    )
+    return float(age or 0)

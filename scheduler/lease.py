@@ -1,0 +1,39 @@
+"""Keeping a lease alive while its work runs."""
+
+from collections.abc import Collection
+from datetime import timedelta
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from scheduler.clock import NOW, Clock
+from scheduler.task import Task
+
+RENEW = f"""
+update tasks t
+   set lease_until = {NOW} + cast(:lease as interval)
+  from unnest(cast(:buckets as smallint[]), cast(:tenants as text[]), cast(:ids as bigint[]),
+              cast(:fences as bigint[])) as held(bucket, tenant, id, fence)
+ where t.bucket = held.bucket and t.tenant = held.tenant and t.id = held.id and t.fence = held.fence
+   and t.lease_until is not null
+returning t.tenant, t.id
+"""
+
+
+async def renew(
+    connection: AsyncConnection, clock: Clock, held: Collection[Task], lease: timedelta
+) -> Collection[Task]:
+    """Extend the leases of these tasks in one statement and return those whose claim is no longer ours."""
+    rows = await connection.execute(
+        text(RENEW),
+        {
+            "now": clock.override(),
+            "lease": lease,
+            "buckets": [task.bucket for task in held],
+            "tenants": [task.tenant for task in held],
+            "ids": [task.id for task in held],
+            "fences": [task.fence for task in held],
+        },
+    )
+    alive = {(row.tenant, row.id) for row in rows}
+    return [task for task in held if (task.tenant, task.id) not in alive]

@@ -1,0 +1,173 @@
+"""The poller: claims what is due, has it performed, and sleeps until the next is due.
+
+It is woken by a hint (a booking in this process or another) and looks by itself after `interval` at the latest, or after
+a second while hints of other processes are not proven to arrive. It never claims more than it has free slots for, and
+holds no transaction while a task is performed. Work that only writes leaves a quarter of the slots to what speaks, so
+slow checks never keep a customer waiting for an answer.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from scheduler import recovery, settle
+from scheduler.claim import claim, next_due
+from scheduler.clock import Clock
+from scheduler.errors import LostClaim
+from scheduler.lease import renew
+from scheduler.retry import BUDGET, backoff
+from scheduler.task import Task
+from scheduler.worker import gone, worker_name
+from store.database import Database
+from store.signals import Signals
+
+log = logging.getLogger(__name__)
+
+DUE = "due"
+"""The topic on which a booking hints that something may be due earlier than thought."""
+WHILE_DEAF = 1.0
+WHILE_WAITING = 0.5
+"""Seconds to sleep while a due task waits for its lane, in case whoever frees it is another process."""
+AFTER_TROUBLE = 1.0
+
+
+class Poller:
+    """One worker: claims tasks and hands each to `perform`, which settles it."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        signals: Signals,
+        perform: Callable[[Task], Awaitable[None]],
+        *,
+        interval: timedelta = timedelta(seconds=5),
+        lease: timedelta = timedelta(seconds=60),
+        slots: int = 32,
+        name: str | None = None,
+    ) -> None:
+        self._database, self._clock, self._signals, self._perform = database, clock, signals, perform
+        self._interval, self._lease, self._slots = interval, lease, slots
+        self.name = name or worker_name()
+        self._running: dict[Task, asyncio.Task[None]] = {}
+        self._stopping = False
+        self._loop: asyncio.Task[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._recovered_at = float("-inf")
+        self.beat_at: float | None = None
+        """When the poller last looked, by `time.monotonic()`; None before the first look."""
+
+    def start(self) -> None:
+        """Begin to claim."""
+        self._loop = asyncio.create_task(self._poll(), name="poller")
+        self._keeper = asyncio.create_task(self._keep_leases(), name="lease keeper")
+
+    async def stop(self, grace: timedelta = timedelta(seconds=10)) -> None:
+        """Claim nothing more, let what is in hand finish within the grace time, and give the rest back."""
+        self._stopping = True
+        self._signals.hint(DUE)
+        if self._loop:
+            await asyncio.gather(self._loop, return_exceptions=True)
+        running = dict(self._running)
+        if running:
+            await asyncio.wait(running.values(), timeout=grace.total_seconds())
+            for work in running.values():
+                work.cancel()
+            await asyncio.gather(*running.values(), return_exceptions=True)
+        if self._keeper:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+
+    async def _poll(self) -> None:
+        with self._signals.subscribe(DUE) as hints:
+            while not self._stopping:
+                try:
+                    pause = await self._look()
+                except (SQLAlchemyError, OSError) as problem:
+                    log.warning("the database does not answer (%s); the poller waits for it", _name(problem))
+                    pause = AFTER_TROUBLE
+                await hints.wait(pause)
+
+    async def _look(self) -> float:
+        """Recover, claim and start what is due; return for how many seconds nothing is expected."""
+        await self._recover()
+        to_speak = self._slots - len(self._running)
+        writing = sum(not task.lane for task in self._running)
+        to_work = min(self._slots * 3 // 4 - writing, to_speak)
+        pause = self._interval.total_seconds() if self._signals.is_alive else WHILE_DEAF
+        self.beat_at = time.monotonic()
+        if to_speak <= 0:
+            return pause  # whoever finishes hints
+        async with self._database.transaction() as connection:
+            claimed = await claim(connection, self._clock, self.name, self._lease, to_speak=to_speak, to_work=to_work)
+            now, due, is_waiting = await next_due(connection, self._clock)
+        for task in claimed:
+            self._running[task] = asyncio.create_task(self._run(task), name=f"task {task.id}")
+        if claimed:
+            return 0.0
+        if is_waiting:
+            pause = min(pause, WHILE_WAITING)
+        return min(pause, (due - now).total_seconds()) if due else pause
+
+    async def _recover(self) -> None:
+        if time.monotonic() - self._recovered_at < self._lease.total_seconds() / 3:
+            return
+        async with self._database.transaction() as connection:
+            dead = gone(await recovery.holders(connection))
+            recovered = await recovery.recover(connection, self._clock, dead)
+        self._recovered_at = time.monotonic()
+        if recovered:
+            log.warning("recovered %d tasks of workers that died", recovered)
+
+    async def _run(self, task: Task) -> None:
+        try:
+            await self._perform(task)
+        except LostClaim as lost:
+            log.warning("%s; nothing was settled", lost)
+        except asyncio.CancelledError:
+            await self._return(task, error=None, delay=None)
+            if not self._stopping:
+                log.warning("task %d of tenant %s lost its lease and was stopped", task.id, task.tenant)
+        except Exception as problem:
+            log.exception("task %d of tenant %s failed at attempt %d", task.id, task.tenant, task.attempt)
+            await self._return(task, error=f"{_name(problem)}: {problem}"[:500], delay=backoff(task.attempt))
+        finally:
+            self._running.pop(task, None)
+            self._signals.hint(DUE)
+
+    async def _return(self, task: Task, *, error: str | None, delay: timedelta | None) -> None:
+        """Give a task back, or fail it once its attempts are used up. Whatever cannot be done, the lease will do."""
+        try:
+            async with self._database.transaction() as connection:
+                if error is not None and task.attempt >= BUDGET:
+                    await settle.fail(connection, self._clock, task, error)
+                else:
+                    await settle.give_back(connection, self._clock, task, delay=delay, error=error)
+        except LostClaim:
+            pass
+        except (SQLAlchemyError, OSError) as problem:
+            log.warning("could not give task %d back (%s); its lease will", task.id, _name(problem))
+
+    async def _keep_leases(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease.total_seconds() / 3)
+            held = list(self._running)
+            if not held:
+                continue
+            try:
+                async with self._database.transaction() as connection:
+                    lost = await renew(connection, self._clock, held, self._lease)
+            except (SQLAlchemyError, OSError) as problem:
+                log.warning("could not renew leases (%s)", _name(problem))
+                continue
+            for task in lost:
+                if work := self._running.get(task):
+                    work.cancel()
+
+
+def _name(problem: BaseException) -> str:
+    return type(problem).__name__

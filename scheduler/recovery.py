@@ -1,0 +1,55 @@
+"""Recovery: the pass that returns what a dead worker held.
+
+A claim is dead when its lease has run out by the database's clock, or when its worker ran on this very machine and is
+provably gone (`worker.py`), so that a restart need not wait for the lease. The fence is raised in the same statement:
+should the worker be alive after all, nothing it commits counts.
+
+A task that died before the second door is simply scheduled again. One that died behind it comes back with `sending`
+still set: whoever claims it next must find out what became of the send, not repeat it.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from scheduler.clock import NOW, Clock
+
+BATCH = 500
+
+RECOVER = f"""
+with dead as materialized (
+    select bucket, tenant, id, fence
+      from tasks
+     where lease_until is not null and (lease_until < {NOW} or worker = any(cast(:gone as text[])))
+     order by bucket, tenant, id
+     limit :batch
+       for update skip locked),
+freed as (
+    update conversations c
+       set lane_task = null, lane_fence = null
+      from dead
+     where c.bucket = dead.bucket and c.tenant = dead.tenant and c.lane_task = dead.id and c.lane_fence = dead.fence),
+back as (
+    update tasks t
+       set state = case when t.cancel_requested and not t.sending then 'cancelled' else 'scheduled' end,
+           ended_at = case when t.cancel_requested and not t.sending then {NOW} end,
+           fence = t.fence + 1, worker = null, lease_until = null
+      from dead
+     where t.bucket = dead.bucket and t.tenant = dead.tenant and t.id = dead.id
+ returning t.tenant, t.id)
+select tenant, id from back
+"""
+
+HOLDERS = "select distinct worker from tasks where lease_until is not null"
+
+
+async def holders(connection: AsyncConnection) -> Sequence[str]:
+    """Return the workers that hold claims."""
+    return list((await connection.execute(text(HOLDERS))).scalars())
+
+
+async def recover(connection: AsyncConnection, clock: Clock, gone: Sequence[str] = ()) -> int:
+    """Return dead claims to `scheduled`, those of the workers in `gone` whatever their lease; return how many."""
+    rows = await connection.execute(text(RECOVER), {"now": clock.override(), "gone": list(gone), "batch": BATCH})
+    return len(rows.all())

@@ -1,0 +1,18 @@
+"""When to try again: growing pauses with jitter, and a budget."""
+
+import random
+from datetime import timedelta
+
+BUDGET = 5
+"""Attempts at one thing (writing, or sending) before it is given up."""
+FIRST = timedelta(seconds=1)
+LONGEST = timedelta(minutes=5)
+
+
+def backoff(attempt: int, at_least: float | None = None) -> timedelta:
+    """Return how long to wait after a failed attempt, the first being 1; never less than a provider asked, in seconds.
+
+    Full doubling with jitter between a half and the whole, so that what failed together does not return together.
+    """
+    pause: timedelta = min(FIRST * 2 ** min(attempt - 1, 20), LONGEST) * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+    return max(pause, timedelta(seconds=at_least or 0))

@@ -1,0 +1,196 @@
+"""The task: a row that says what to do at a time. Its states, and the moves that are lawful:
+
+    (booked)   -> scheduled
+    scheduled  -> firing      claim.py: due, not held; a task with `lane` takes its conversation's lane along
+    scheduled  -> cancelled   cancel.py
+    firing     -> scheduled   settle.py: the text is written and waits for its turn to speak; a retry; a hold;
+                              recovery.py: the worker died
+    firing     -> cancelled   settle.py: a cancel was requested before anything left the house
+    firing     -> expired     settle.py: not worth saying any more
+    firing     -> fired       settle.py: delivered, or skipped by a guard that is named
+    firing     -> failed      settle.py: for good; the error says why
+    firing     -> uncertain   settle.py: a send was begun and nobody can tell whether it went out
+
+A firing task passes two doors. At first nothing has left the house. `sending` is committed, with a delivery row, before
+a provider is called; whoever finds a dead task behind that door must not simply send again.
+
+`due_at` is when the task may next be claimed; a retry or a hold moves it. `booked_for` is what was promised and never
+moves: lateness is measured from it.
+
+`lane` says that the task speaks when claimed, and so needs its conversation's lane. A turn does from the start. A
+follow-up is claimed twice: first without the lane, to be written, however long that takes; then, with its text kept on
+the row, with the lane, to be said.
+
+Every claim raises `fence` by one. Whatever a worker commits names the fence it claimed with; if the row's is another by
+then, nothing is changed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKeyConstraint,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    Row,
+    SmallInteger,
+    Table,
+    Text,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from store.database import bucket_of, metadata
+
+Kind = Literal["turn", "followup", "notice", "function"]
+State = Literal["scheduled", "firing", "fired", "failed", "uncertain", "cancelled", "expired"]
+ACTIVE = ("scheduled", "firing")
+
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("bucket", SmallInteger, primary_key=True, autoincrement=False),
+    Column("tenant", Text, primary_key=True),
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("state", Text, nullable=False, server_default=text("'scheduled'")),
+    Column("conversation", BigInteger),
+    # The customer's message to answer, in the provider's own words; the address is the conversation's.
+    Column("reply_to", Text),
+    # The task in whose run this one was booked.
+    Column("parent", BigInteger),
+    Column("payload", JSONB, nullable=False, server_default=text("'{}'")),
+    # What will be said, kept before it is sent so that a second attempt does not pay the model again.
+    Column("text", Text),
+    Column("due_at", DateTime(timezone=True), nullable=False),
+    Column("booked_for", DateTime(timezone=True), nullable=False),
+    Column("expires_at", DateTime(timezone=True)),
+    Column("lane", Boolean, nullable=False),
+    Column("hold", Text),
+    Column("sending", Boolean, nullable=False, server_default=text("false")),
+    Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
+    Column("fence", BigInteger, nullable=False, server_default=text("0")),
+    Column("attempt", Integer, nullable=False, server_default=text("0")),
+    Column("worker", Text),
+    Column("lease_until", DateTime(timezone=True)),
+    Column("claimed_at", DateTime(timezone=True)),
+    Column("outcome", Text),
+    Column("error", Text),
+    # The message of the conversation that this task became.
+    Column("message_seq", Integer),
+    Column("key", Text),
+    Column("subject", Text),
+    Column("idempotency_key", Text),
+    Column("payload_hash", LargeBinary),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    Column("ended_at", DateTime(timezone=True)),
+    CheckConstraint("kind in ('turn', 'followup', 'notice', 'function')", name="kind"),
+    CheckConstraint(
+        "state in ('scheduled', 'firing', 'fired', 'failed', 'uncertain', 'cancelled', 'expired')", name="state"
+    ),
+    CheckConstraint("kind = 'function' or conversation is not null", name="talk_has_a_conversation"),
+    CheckConstraint("not lane or conversation is not null", name="lane_is_a_conversations"),
+    CheckConstraint("kind <> 'turn' or lane", name="turn_holds_the_lane"),
+    CheckConstraint("(state = 'firing') = (lease_until is not null)", name="lease_while_firing"),
+    CheckConstraint("(state = 'firing') = (worker is not null)", name="worker_while_firing"),
+    CheckConstraint("(state in ('scheduled', 'firing')) = (ended_at is null)", name="ended_when_terminal"),
+    CheckConstraint("hold is null or state = 'scheduled'", name="only_scheduled_is_held"),
+    CheckConstraint("(state = 'fired') = (outcome is not null)", name="fired_has_an_outcome"),
+    CheckConstraint("state not in ('failed', 'uncertain') or error is not null", name="failure_has_words"),
+    ForeignKeyConstraint(
+        ["bucket", "tenant", "conversation"],
+        ["conversations.bucket", "conversations.tenant", "conversations.id"],
+        ondelete="CASCADE",
+    ),
+    # What is due to be said, and what is due to be written: one index a question, future and finished rows aside.
+    Index(
+        "tasks_due_to_speak",
+        "due_at",
+        "id",
+        postgresql_where=text("state = 'scheduled' and hold is null and lane"),
+    ),
+    Index(
+        "tasks_due_to_work",
+        "due_at",
+        "id",
+        postgresql_where=text("state = 'scheduled' and hold is null and not lane"),
+    ),
+    # Whose claims are alive. The predicate is not "state = 'firing'", or the planner would settle tasks through this
+    # index, which is full of dead entries, instead of the primary key. Not on lease_until, so that a renewal stays
+    # on its page.
+    Index("tasks_claimed", "worker", postgresql_where=text("lease_until is not null")),
+    Index(
+        "tasks_pending_in_conversation",
+        "bucket",
+        "tenant",
+        "conversation",
+        "due_at",
+        "id",
+        postgresql_where=text("state in ('scheduled', 'firing')"),
+    ),
+    Index(
+        "tasks_idempotency",
+        "bucket",
+        "tenant",
+        "idempotency_key",
+        unique=True,
+        postgresql_where=text("idempotency_key is not null"),
+    ),
+    postgresql_with={
+        "fillfactor": "80",
+        "autovacuum_vacuum_scale_factor": "0.02",
+        "autovacuum_vacuum_cost_delay": "0",
+        "autovacuum_analyze_scale_factor": "0.05",
+    },
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """A task as a worker holds it, under one claim."""
+
+    tenant: str
+    id: int
+    kind: Kind
+    conversation: int | None
+    reply_to: str | None
+    parent: int | None
+    payload: Mapping[str, Any]
+    text: str | None
+    due_at: datetime
+    booked_for: datetime
+    created_at: datetime
+    expires_at: datetime | None
+    lane: bool
+    sending: bool
+    fence: int
+    attempt: int
+    claimed_at: datetime
+    """When it was claimed, by the clock that decides what is due: the present, for whoever performs it."""
+
+    @property
+    def bucket(self) -> int:
+        """The bucket of its tenant."""
+        return bucket_of(self.tenant)
+
+
+CLAIMED = (
+    "tenant, id, kind, conversation, reply_to, parent, payload, text, due_at, booked_for, created_at, expires_at,"
+    " lane, sending, fence, attempt, claimed_at"
+)
+"""The columns of a Task, in order."""
+
+
+def task_of(row: Row[Any]) -> Task:
+    """Make a Task of a row that has the columns of CLAIMED."""
+    return Task(*tuple(row))

@@ -1,0 +1,66 @@
+"""The engine, the transaction, and the names all tables share."""
+
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sqlalchemy import MetaData
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+BUCKETS = 64
+"""Into how many buckets tenants are hashed: the unit in which data can be spread over servers."""
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "%(table_name)s_pkey",
+        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
+    }
+)
+"""Every table of the service, whichever package declares it; migrations are held against it in the tests."""
+
+
+def bucket_of(tenant: str) -> int:
+    """Return the bucket a tenant lives in: stable across processes, versions and machines."""
+    return zlib.crc32(tenant.encode()) % BUCKETS
+
+
+def engine_url(url: str) -> URL:
+    """Return the address for SQLAlchemy of a `postgres://` or `postgresql://` URL, always driven by psycopg.
+
+    Raises sqlalchemy.exc.ArgumentError for what is not a URL, ValueError for another kind of database.
+    """
+    parsed = make_url(url)
+    if parsed.get_backend_name() not in ("postgresql", "postgres"):
+        raise ValueError("it must start with postgresql://")
+    return parsed.set(drivername="postgresql+psycopg")
+
+
+class Database:
+    """One pool of connections to one PostgreSQL."""
+
+    def __init__(self, url: str, *, pool_size: int = 10) -> None:
+        self.url = engine_url(url)
+        self.engine: AsyncEngine = create_async_engine(
+            self.url,
+            pool_size=pool_size,
+            max_overflow=pool_size,
+            pool_pre_ping=True,
+            connect_args={"application_name": "vuelvo", "connect_timeout": 10},
+        )
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """Open a transaction that commits at the end of the block and rolls back on an exception.
+
+        Keep it short, and never wait for a network call inside.
+        """
+        async with self.engine.begin() as connection:
+            yield connection
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.engine.dispose()

@@ -1,0 +1,144 @@
+"""Hints between processes: something is due earlier, a conversation has a new message.
+
+A hint is never the truth: whoever listens looks into the database, and looks again after a while without any hint. So
+a lost hint costs a moment, never a message. Hints of this process are heard at once; those of others come by
+LISTEN/NOTIFY on a connection of its own, which proves itself alive by hearing its own probe.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+
+import psycopg
+from sqlalchemy import text
+
+from store.database import Database
+
+log = logging.getLogger(__name__)
+
+CHANNEL = "vuelvo"
+PAUSE = 0.02
+"""Seconds between two NOTIFYs of one process: a burst becomes one, and does not queue behind the notify lock."""
+PROBE_EVERY = 15.0
+PROBE_LIMIT = 5.0
+
+
+class Subscription:
+    """One listener's own flag, so that nobody clears another's hint."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        """Wake the listener."""
+        self._event.set()
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait for a hint, at most so many seconds; return whether one came. Hints since the last wait count."""
+        try:
+            async with asyncio.timeout(max(seconds, 0)):
+                await self._event.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._event.clear()
+        return True
+
+
+class Signals:
+    """Carries hints, named by a topic such as `due` or `message 12`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._subscriptions: dict[str, set[Subscription]] = defaultdict(set)
+        self._unsent: set[str] = set()
+        self._unsent_now = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.is_alive = False
+        """True while hints of other processes are proven to arrive."""
+
+    async def start(self) -> None:
+        """Begin to listen and to tell others."""
+        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._tell())]
+
+    async def stop(self) -> None:
+        """Stop both."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    @contextlib.contextmanager
+    def subscribe(self, topic: str) -> Iterator[Subscription]:
+        """Hear hints on a topic for as long as the block runs."""
+        subscription = Subscription()
+        self._subscriptions[topic].add(subscription)
+        try:
+            yield subscription
+        finally:
+            self._subscriptions[topic].discard(subscription)
+            if not self._subscriptions[topic]:
+                del self._subscriptions[topic]
+
+    def hint(self, topic: str) -> None:
+        """Tell listeners, here at once and elsewhere soon. Call it after the commit, never inside a transaction."""
+        self._wake(topic)
+        if self._tasks:
+            self._unsent.add(topic)
+            self._unsent_now.set()
+
+    def _wake(self, topic: str) -> None:
+        for subscription in self._subscriptions.get(topic, ()):
+            subscription.set()
+
+    async def _tell(self) -> None:
+        while True:
+            await self._unsent_now.wait()
+            self._unsent_now.clear()
+            topics, self._unsent = sorted(self._unsent), set()
+            try:
+                async with self._database.transaction() as connection:
+                    await connection.execute(
+                        text("select pg_notify(:channel, topic) from unnest(cast(:topics as text[])) as topic"),
+                        {"channel": CHANNEL, "topics": topics},
+                    )
+            except Exception as problem:  # a hint may be lost; the reason is told, the work goes on
+                log.warning("could not tell other processes of news: %s", type(problem).__name__)
+            await asyncio.sleep(PAUSE)
+
+    async def _listen(self) -> None:
+        pause = 0.5
+        while True:
+            try:
+                await self._listen_once()
+                pause = 0.5
+            except (psycopg.Error, OSError, TimeoutError) as problem:
+                if self.is_alive or pause == 0.5:
+                    log.warning("not hearing other processes (%s), looking every second", type(problem).__name__)
+                self.is_alive = False
+                await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads reconnects, no secret
+                pause = min(pause * 2, 10.0)
+
+    async def _listen_once(self) -> None:
+        url = self._database.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        async with await psycopg.AsyncConnection.connect(
+            url, autocommit=True, connect_timeout=10, application_name="vuelvo listener"
+        ) as connection:
+            await connection.execute(f"listen {CHANNEL}")
+            probe = f"probe {random.getrandbits(64):x}"
+            while True:
+                await connection.execute("select pg_notify(%s, %s)", (CHANNEL, probe))
+                heard = False
+                async for notice in connection.notifies(timeout=PROBE_LIMIT):
+                    if notice.payload == probe:
+                        heard = True
+                        break
+                    self._wake(notice.payload)
+                if not heard:
+                    raise TimeoutError("the listener did not hear its own probe")
+                self.is_alive = True
+                async for notice in connection.notifies(timeout=PROBE_EVERY):
+                    self._wake(notice.payload)

@@ -1,0 +1,240 @@
+"""Telegram's updates, read into messages or refused."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from channels.errors import Malformed, Refused
+from channels.message import Inbound
+from channels.telegram.inbound import check_secret, read_update
+
+BOT = "99"
+NAME = "clinic_bot"
+
+
+def update(**message: Any) -> dict[str, Any]:
+    """An update with a private message, changed as said; None takes a key away."""
+    body: dict[str, Any] = {
+        "message_id": 5,
+        "date": 1,
+        "chat": {"id": 42, "type": "private"},
+        "from": {"id": 42, "is_bot": False, "first_name": "Ana", "last_name": "Ruiz", "language_code": "es-419"},
+        "text": "Hola",
+    } | message
+    return {"update_id": 1001, "message": {key: value for key, value in body.items() if value is not None}}
+
+
+def in_group(**message: Any) -> dict[str, Any]:
+    return update(**({"chat": {"id": -100123, "type": "supergroup", "is_forum": True}} | message))
+
+
+def read(raw: Any, bot_name: str | None = NAME) -> Inbound:
+    return read_update(raw, "acme", BOT, bot_name)
+
+
+def test_a_private_message_becomes_an_inbound() -> None:
+    assert read(update()) == Inbound(
+        tenant="acme",
+        channel="telegram",
+        address="42",
+        address_key="42",
+        provider_id="99:1001",
+        text="Hola",
+        thread=None,
+        reply_to="5",
+        name="Ana Ruiz",
+        language="es",
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "language"),
+    [("pt-br", "pt"), ("EN", "en"), ("fil", None), ("", None), (None, None), (7, None), ("e", None)],
+)
+def test_the_language_is_two_letters_or_unknown(code: Any, language: str | None) -> None:
+    raw = update()
+    raw["message"]["from"]["language_code"] = code
+    assert read(raw).language == language
+
+
+def test_a_start_command_arrives_as_it_was_typed() -> None:
+    assert read(update(text="/start")).text == "/start"
+
+
+def test_a_caption_is_read_and_what_it_belongs_to_is_named() -> None:
+    assert read(update(text=None, photo=[{"file_id": "x"}], caption="¿Es correcta?")).text == "[photo] ¿Es correcta?"
+
+
+@pytest.mark.parametrize("kind", ["photo", "voice", "sticker", "document", "video_note", "contact"])
+def test_a_private_message_without_text_says_what_it_is(kind: str) -> None:
+    assert read(update(text=None, **{kind: {"file_id": "x"}})).text == f"[{kind}]"
+
+
+def test_a_place_and_a_film_are_named_by_the_more_telling_key() -> None:
+    assert read(update(text=None, location={"latitude": 1}, venue={"title": "x"})).text == "[venue]"
+    assert read(update(text=None, document={"file_id": "x"}, animation={"file_id": "x"})).text == "[animation]"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"text": "hey @Clinic_Bot, when?"},
+        {"text": "@clinic_bot"},
+        {"text": "/appointment tomorrow"},
+        {"text": "/appointment@clinic_bot"},
+        {"text": None, "photo": [{}], "caption": "@clinic_bot look"},
+        {"text": "yes", "reply_to_message": {"message_id": 4, "from": {"id": 99, "is_bot": True}}},
+    ],
+)
+def test_a_group_message_said_to_the_bot_is_read(message: dict[str, Any]) -> None:
+    inbound = read(in_group(**message))
+    assert inbound.address == "-100123"
+    assert inbound.text == (message["text"] or message.get("caption"))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"text": "good morning all"},
+        {"text": "write to @clinic_bot2"},
+        {"text": "mail me@clinic_bot.example is not it: x@clinic_bot"},
+        {"text": "/appointment@other_bot"},
+        {"text": "/usr/bin/env"},
+        {"text": "yes", "reply_to_message": {"message_id": 4, "from": {"id": 98, "is_bot": False}}},
+        {"text": None, "photo": [{}]},
+        {
+            "text": "in the topic the bot opened",
+            "reply_to_message": {"message_id": 4, "from": {"id": 99}, "forum_topic_created": {"name": "x"}},
+        },
+    ],
+)
+def test_a_group_message_not_said_to_the_bot_is_passed_over(message: dict[str, Any]) -> None:
+    with pytest.raises(Malformed, match="not to the bot"):
+        read(in_group(**message))
+
+
+def test_without_the_bots_name_a_mention_and_a_named_command_are_nobodys() -> None:
+    for text in ("@clinic_bot hi", "/start@clinic_bot"):
+        with pytest.raises(Malformed):
+            read(in_group(text=text), bot_name=None)
+    assert read(in_group(text="/start"), bot_name=None).text == "/start"
+
+
+def test_a_topic_is_a_thread_and_a_thread_of_replies_is_not() -> None:
+    assert read(in_group(text="/go", message_thread_id=7, is_topic_message=True)).thread == "7"
+    assert read(in_group(text="/go", message_thread_id=7)).thread is None
+
+
+@pytest.mark.parametrize("kind", ["edited_message", "callback_query", "channel_post", "my_chat_member"])
+def test_other_kinds_of_update_are_passed_over(kind: str) -> None:
+    with pytest.raises(Malformed):
+        read({"update_id": 1, kind: update()["message"]})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"from": {"id": 1, "is_bot": True, "first_name": "Other bot"}},
+        {"from": {"id": 1, "first_name": "Who knows"}},
+        {"from": None},
+        {"chat": {"id": -1, "type": "channel"}},
+        {"chat": {"id": "42", "type": "private"}},
+        {"chat": {"id": True, "type": "private"}},
+        {"chat": {"id": 2**70, "type": "private"}},
+        {"chat": []},
+        {"message_id": 5.0},
+        {"message_thread_id": "7", "is_topic_message": True},
+        {"text": ["Hola"]},
+        {"text": " \n\t"},
+        {"text": None, "new_chat_members": [{"id": 1}]},
+    ],
+)
+def test_what_is_no_message_from_a_person_is_malformed(message: dict[str, Any]) -> None:
+    with pytest.raises(Malformed):
+        read(update(**message))
+
+
+@pytest.mark.parametrize("raw", [None, [], "x", 7, {}, {"update_id": 1}, {"message": {}}])
+def test_what_is_no_update_is_malformed(raw: Any) -> None:
+    with pytest.raises(Malformed):
+        read(raw)
+
+
+def test_an_update_without_an_id_is_malformed() -> None:
+    raw = update()
+    del raw["update_id"]
+    with pytest.raises(Malformed, match="update_id"):
+        read(raw)
+
+
+def test_text_no_database_takes_is_mended() -> None:
+    raw = json.loads(r'{"text": "a\u0000b\ud83dc \ud83d\ude00"}')
+    assert read(update(**raw)).text == "ab\ufffdc 😀"
+
+
+_anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+_FIELDS = [(), ("message",)] + [
+    ("message", *path)
+    for path in (
+        ("chat",),
+        ("chat", "id"),
+        ("chat", "type"),
+        ("from",),
+        ("from", "is_bot"),
+        ("from", "first_name"),
+        ("from", "language_code"),
+        ("text",),
+        ("caption",),
+        ("photo",),
+        ("message_id",),
+        ("message_thread_id",),
+        ("is_topic_message",),
+        ("reply_to_message",),
+        ("reply_to_message", "from"),
+    )
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(path=st.sampled_from(_FIELDS), value=_anything, group=st.booleans())
+def test_whatever_stands_in_a_field_the_update_is_read_or_malformed(
+    path: tuple[str, ...], value: Any, group: bool
+) -> None:
+    raw: Any = copy.deepcopy((in_group if group else update)(reply_to_message={"from": {"id": 99}}))
+    if path:
+        parent = raw
+        for key in path[:-1]:
+            parent = parent[key]
+        parent[path[-1]] = value
+    else:
+        raw = value
+    try:
+        inbound = read(raw)
+    except Malformed:
+        return
+    assert inbound.text.strip()
+    assert inbound.address.lstrip("-").isdecimal()
+
+
+def test_the_right_secret_passes() -> None:
+    check_secret("s3cret_-", "s3cret_-")
+
+
+@pytest.mark.parametrize("given", [None, "", "S3cret", "s3cret ", "s3cre", "sécret", "\udcff"])
+def test_a_missing_or_wrong_secret_is_refused(given: str | None) -> None:
+    with pytest.raises(Refused):
+        check_secret(given, "s3cret")
+
+
+@pytest.mark.parametrize("given", [None, "", "anything"])
+def test_where_no_secret_is_set_nothing_passes(given: str | None) -> None:
+    with pytest.raises(Refused, match="no webhook secret"):
+        check_secret(given, "")

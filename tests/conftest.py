@@ -1,0 +1,84 @@
+"""One PostgreSQL for the whole run, one fresh clone of the migrated schema for each test that asks for a database.
+
+The server is the embedded one, told not to wait for the disk, since what a test loses with the machine is of no use. Set
+`VUELVO_TEST_DATABASE_URL` to run against another server (its user must be allowed to create databases).
+"""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from store.database import Database
+from store.embedded import EmbeddedServer
+from store.migrate import migrate
+from tests.support.clock import MovableClock
+
+
+@pytest.fixture(scope="session")
+def server_url() -> Iterator[str]:
+    """The address of a server on which tests may create databases."""
+    given = os.environ.get("VUELVO_TEST_DATABASE_URL")
+    if given:
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="vuelvo-tests-", ignore_cleanup_errors=True) as directory:
+        server = asyncio.run(EmbeddedServer.start(Path(directory)))
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            for setting in ("fsync = off", "full_page_writes = off", "synchronous_commit = off"):
+                connection.execute(f"alter system set {setting}")
+            connection.execute("select pg_reload_conf()")
+        try:
+            yield server.url
+        finally:
+            asyncio.run(server.stop())
+
+
+def _address(server_url: str, name: str) -> str:
+    return server_url.rpartition("/")[0] + "/" + name
+
+
+@pytest.fixture(scope="session")
+def template(server_url: str) -> Iterator[str]:
+    """The name of a database that has been migrated and is cloned for each test."""
+    name = f"template_{uuid4().hex[:12]}"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+
+        async def prepare() -> None:
+            database = Database(_address(server_url, name))
+            await migrate(database)
+            await database.close()
+
+        asyncio.run(prepare())
+        yield name
+        connection.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture
+def database_url(server_url: str, template: str) -> Iterator[str]:
+    """The address of a fresh, migrated, empty database."""
+    name = f"test_{uuid4().hex[:12]}"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"create database {name} template {template}")
+        yield _address(server_url, name)
+        connection.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    """A fresh, migrated, empty database."""
+    database = Database(database_url)
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def clock() -> MovableClock:
+    """A clock that stands still until the test moves it."""
+    return MovableClock()

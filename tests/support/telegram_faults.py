@@ -1,0 +1,116 @@
+"""A Bot API that answers exactly as told, to see what a client makes of it."""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One HTTP answer: `body` as JSON, or word for word where it is a string."""
+
+    status: int
+    body: object
+
+
+HANG = "hang"
+"""Take the request and never answer."""
+DROP = "drop"
+"""Take the request and close the connection."""
+
+
+def accepted(message_id: int = 77) -> Answer:
+    message = {"message_id": message_id, "date": 1, "chat": {"id": 42, "type": "private"}, "text": "ok"}
+    return Answer(200, {"ok": True, "result": message})
+
+
+def refused(status: int, description: str, **parameters: int) -> Answer:
+    body: dict[str, object] = {"ok": False, "error_code": status, "description": description}
+    if parameters:
+        body["parameters"] = parameters
+    return Answer(status, body)
+
+
+@dataclass
+class Call:
+    method: str
+    fields: dict[str, Any]
+    """As sent: JSON fields are read, the rest are strings."""
+    bot: str
+
+
+@dataclass
+class TelegramFaults:
+    """Answers each call with the next of `answers`; without any, a send is accepted and the rest is `true`."""
+
+    url: str = ""
+    calls: list[Call] = field(default_factory=list)
+    answers: deque[Answer | str] = field(default_factory=deque)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a call has been read, before it is answered."""
+    dropped: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a client gave up a call that hung."""
+
+    def begin(self, *answers: Answer | str) -> None:
+        """Forget what was and answer thus from here on."""
+        self.calls.clear()
+        self.answers = deque(answers)
+        self.arrived.clear()
+        self.dropped.clear()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        fields = {name: _read(str(value)) for name, value in (await request.post()).items()}
+        self.calls.append(Call(request.match_info["method"], fields, request.match_info["token"]))
+        fallback = accepted() if request.match_info["method"] == "sendMessage" else Answer(200, _true())
+        answer = self.answers.popleft() if self.answers else fallback
+        self.arrived.set()
+        if answer == HANG:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.dropped.set()
+        if answer == DROP:
+            assert request.transport is not None
+            request.transport.close()
+            return web.Response()
+        assert isinstance(answer, Answer)
+        text = answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
+        return web.Response(status=answer.status, text=text)
+
+
+@asynccontextmanager
+async def serving(handler: web.Application) -> AsyncIterator[str]:
+    """Serve an application on a free port of this machine and give its address."""
+    # Without handler_cancellation a client that hangs up would go unnoticed.
+    runner = web.AppRunner(handler, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        yield f"http://{host}:{port}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def telegram_faults() -> AsyncIterator[TelegramFaults]:
+    faults = TelegramFaults()
+    app = web.Application()
+    app.router.add_post("/bot{token}/{method}", faults.answer)
+    async with serving(app) as url:
+        faults.url = url
+        yield faults
+
+
+def _true() -> Mapping[str, object]:
+    return {"ok": True, "result": True}
+
+
+def _read(value: str) -> Any:
+    return json.loads(value) if value[:1] in "[{" and value[-1:] in "]}" else value
