@@ -8,44 +8,41 @@ Language = Literal["en", "es", "pt"]
 
 LANGUAGES: tuple[Language, ...] = ("en", "es", "pt")
 
-_WORDS: dict[Language, frozenset[str]] = {
-    "en": frozenset(
-        """
-        the and or to of for with from at on in by is are was be been do does did have has had will would can could should
-        i you he she it we they my your his her our their me him us them this that these those what when where which who
-        how why not no yes yeah hi hello hey thanks thank please good morning afternoon evening night tomorrow today
-        tonight yesterday remind reminder reminders tell let know check cancel pending list show hour hours minute minutes
-        second seconds day days week weeks next about any anything everything all now there here want need call bye
-        monday tuesday wednesday thursday friday saturday sunday appointment help ask book my i'm i'll don't it's
-        """.split()
-    ),
-    "es": frozenset(
-        """
-        el la los las un una unos unas y o de del al en con por para sin que es son fue ser esta estan estoy hay he ha han
-        yo tu usted ustedes ella nosotros mi mis su sus te le les lo nos esto eso este ese si pero mas muy tambien
-        como cuando donde cual quien cuanto hola buen buenos buenas dias tardes noches gracias favor manana hoy ayer pasado
-        recuerdame recuerdeme recordatorio recordatorios avisame aviseme avisas avisa dime digame averigua verifica revisa
-        consulta cancela cancele cancelar pendiente pendientes tengo tienes tiene tienen quiero quieres necesito puedes
-        puede hora horas minuto minutos segundo segundos dia semana semanas proximo proxima viene dentro media
-        lunes martes miercoles jueves viernes sabado domingo llamar cita ayuda todo todos nada adios dame muestra borra
-        """.split()
-    ),
-    "pt": frozenset(
-        """
+_EVERYDAY: dict[Language, str] = {
+    "en": """
+        the and or to of for with from at on in by is are was be been do does did have has had will would can could
+        should i you he she it we they my your his her our their me him us them this that these those what when where
+        which who how why not no yes yeah hi hello hey thanks thank please good morning afternoon evening night
+        tomorrow today tonight yesterday remind reminder reminders tell let know check cancel pending list show hour
+        hours minute minutes second seconds day days week weeks next about any anything everything all now there here
+        want need call bye monday tuesday wednesday thursday friday saturday sunday appointment help ask book i'm i'll
+        don't it's
+    """,
+    "es": """
+        el la los las un una unos unas y o de del al en con por para sin que es son fue ser esta estan estoy hay he ha
+        han yo tu usted ustedes ella nosotros mi mis su sus te le les lo nos esto eso este ese si pero mas muy tambien
+        como cuando donde cual quien cuanto hola buen buenos buenas dias tardes noches gracias favor manana hoy ayer
+        pasado recuerdame recuerdeme recordatorio recordatorios avisame aviseme avisas avisa dime digame averigua
+        verifica revisa consulta cancela cancele cancelar pendiente pendientes tengo tienes tiene tienen quiero
+        quieres necesito puedes puede hora horas minuto minutos segundo segundos dia semana semanas proximo proxima
+        viene dentro media lunes martes miercoles jueves viernes sabado domingo llamar cita ayuda todo todos nada
+        adios dame muestra borra
+    """,
+    "pt": """
         o os as um uma uns umas e ou de do da dos das no na nos nas ao aos em com por para pra sem que foi ser esta
-        estao estou tem eu voce voces ele ela nos meu minha meus minhas seu sua seus suas lhe isso isto este esse nao
-        sim mas muito tambem como quando onde qual quem quanto ola oi bom boa dia tarde noite obrigado obrigada favor
-        amanha hoje ontem depois lembre lembra lembrar lembrete lembretes avise avisa avisar diga diz verifique confira
-        verifica cancele cancela cancelar pendente pendentes tenho quero quer preciso pode hora horas minuto minutos
-        segundo segundos semana semanas proximo proxima vem daqui meia segunda terca quarta quinta sexta sabado domingo
-        feira ligar ligacao reuniao ajuda tudo todos nada tchau mostre mostra apague pendencias
-        """.split()
-    ),
+        estao estou tem eu voce voces ele ela meu minha meus minhas seu sua seus suas lhe isso isto este esse nao sim
+        mas muito tambem como quando onde qual quem quanto ola oi bom boa dia tarde noite obrigado obrigada favor
+        amanha hoje ontem depois lembre lembra lembrar lembrete lembretes avise avisa avisar diga diz verifique
+        confira verifica cancele cancela cancelar pendente pendentes tenho quero quer preciso pode hora horas minuto
+        minutos segundo segundos semana semanas proximo proxima vem daqui meia segunda terca quarta quinta sexta
+        sabado domingo feira ligar ligacao reuniao ajuda tudo todos nada tchau mostre mostra apague pendencias
+    """,
 }
+_WORDS = {language: frozenset(words.split()) for language, words in _EVERYDAY.items()}
 
 _TELLS: tuple[tuple[Language, re.Pattern[str]], ...] = (
     ("es", re.compile(r"[ñ¿¡]|ción\b|\bqué\b")),
-    ("pt", re.compile(r"[ãõçêôâà]|lh[aeo]|\bvocê|\bquê\b|ões\b")),
+    ("pt", re.compile(r"[ãõçêôâà]|\bvocê|\bquê\b|ões\b")),
 )
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
@@ -55,12 +52,12 @@ LONGEST_LOOK = 2_000
 
 
 def fold(text: str) -> str:
-    """Returns the text in small letters without accents, letter for letter, so that positions stay the same."""
+    """Return the text in small letters without accents, letter for letter, so that positions stay the same."""
     return "".join(_fold_letter(letter) for letter in text)
 
 
 def detect(text: str, default: str) -> str:
-    """Returns `en`, `es` or `pt`, whichever a short message is written in, or `default` when that cannot be told.
+    """Return `en`, `es` or `pt`, whichever a short message is written in, or `default` when that cannot be told.
 
     Counts everyday words, which the three share more than one thinks, and the letters only one of them has.
     A tie cannot be told.

@@ -27,12 +27,12 @@ from agent.language import fold
 NAMES = {
     "gap": r"[^.!?]{0,80}",
     "near": r"[^.!?,;:]{0,40}",
-    "start": r"(?:^|(?<=[,;:!(] )|(?<=[,;:!(])|(?<=\band )|(?<=\bbut )|(?<=\by )|(?<=\be ))",
+    "start": r"(?:^|(?<=[^\w\s'] )|(?<=[,;:!])|(?<=\band )|(?<=\bbut )|(?<=\by )|(?<=\be ))",
     # English
     "I will": (
         r"\b(i|we)('ll| will| shall|'m going to| am going to|'re going to| are going to)"
         r"( (now|also|then|just|still|soon|always|surely|definitely|certainly|absolutely|gladly|happily|personally|immediately"
-        r"|of course|be sure to|make sure to|make sure i|try to|do my best to|go ahead and|make a note to|be happy to"
+        r"|of course|be sure to|remember to|make sure to|make sure i|try to|do my best to|go ahead and|make a note to|be happy to"
         r"|be glad to|check and|be here to)){0,3}"
     ),
     "I have": r"\b(i|we)('ve| have)?( (just|already|now|also|successfully|gone ahead and)){0,2}",
@@ -71,11 +71,15 @@ ACTIONS = r"""
 <I will> (get in touch|be in touch|return (to you|with|here)|check (with|in)\b|let (you|them|him|her) know|keep (you|an eye))
 <I will> (contact|update|text|message|email|e-mail|phone|ring|call|write|write to|wake) you\b
 <I will> (schedule|book|queue)\b
+<I will> (give|shoot|drop|send|leave) you (a|an) (\w+ )?(heads-up|heads up|line|message|note|word|nudge|shout|ring|call|ping|text|reminder)\b
+<I will> \w+<gap>\b(and|then) (get back|circle back|come back|report back|follow up|let you know|tell you|update you|message you)\b
+\b(moment|minute|minutes|second|sec|bit|while)<gap><I will> (tell|have|give|send|be)\b
 <I will> (set|set up|create|add|put|make|place)\b<near>\b(<alarm>|calendar|agenda|diary)
 <I will> (set|put) (it|that|this)( up| down)? (for|at)\b
 <I will> (check|look|review|verify|ask|see|search|find|go)\b<gap>\b(and|then) (i'll )?(tell|let|send|give|report|get back|come back|write|message|inform|update|notify)\b
 <I will> (send|tell|give|show|share|have|bring|answer|reply|respond|check|look|review|verify|confirm|ask|try|see|say|post|write|inform|forward|do|pass|speak|talk|be here)\b<gap><later>
 \blet me (get back to you|(check|look|find out|ask|confirm|verify|see)\b<gap>\b(and|then) (i'll )?(get back|come back|tell|let you|report|update|write|message))
+\b(count on (me|us)|you can be sure|rest assured)<near>\b(remind|notify|let you know|get back)
 \b(i|we) (promise|swear|won't forget|will not forget|will never forget) to (remind|notify|let|tell|get|come|write|call|check|message)\b
 \b(i'm|i am|we're|we are) (already )?(on it|working on it|looking into|scheduling|booking|setting (up )?(a|the|your) reminder)\b
 \b(you'll|you will|you're going to|you are going to) be (notified|reminded|alerted)\b
@@ -88,6 +92,7 @@ ACTIONS = r"""
 <te> (avisare|avisaremos|recordare|recordaremos|notificare|notificaremos|informare|informaremos|contactare|contactaremos|escribire|escribiremos|llamare|llamaremos|respondere|responderemos|contestare|confirmare|mantendre|mantendremos|mantengo (al|inform))\b
 <te> (aviso|avisamos|recuerdo|recordamos|notifico|notificamos)\b(?!:| que\b| de que\b)
 \b(te|se) lo (recuerdo|recordamos|recordare)\b
+<te> (hare (saber|llegar)|estare (avisando|recordando|informando|escribiendo|contactando))\b
 <te> (digo|cuento|escribo|llamo|contacto|contesto|respondo|confirmo|informo|paso|envio|mando|doy|busco|dire|contare|enviare|mandare|pasare|dare|tendre|traere)\b<gap><ahora o luego>
 <ahora o luego><gap><te> (digo|cuento|escribo|llamo|contacto|contesto|respondo|confirmo|informo|paso|envio|mando|doy|busco|dire|contare|enviare|mandare|pasare|dare|tendre|traere)\b
 \bse (te|le|les) (avisara|notificara|recordara|informara|contactara)\b
@@ -144,9 +149,10 @@ BOOKINGS = r"""
 \b(it|that|this|everything|all)<is> (scheduled|booked|queued|set (for|up for|to remind)|set\b(?=$|[.!,]))
 \b<alarm> (is |now )?(set|scheduled|booked|created|saved|added|confirmed)\b(?=$|[.!,;:]| for\b| at\b| on\b| in\b| to\b| and\b)
 \b(you're|you are|it's|that's|we're)( now| already)? (all set|booked|scheduled|set|down) (for|at|to be reminded)\b
+<I have> (got )?you down for\b|<I have> made a note to (remind|notify|let|get|check|write|message)\b
 \b(it's|it is|that's|that is) (on|in) (my|the|your) (calendar|agenda|diary|schedule)\b
 <start>((done|ok|okay|great|perfect|sure|got it),? )?(all set|scheduled|booked|noted|set) (for|at|on) (\d|noon|tomorrow|today|tonight|[a-z]{3,6}day|next|the)
-<start>(all )?(scheduled|booked)(?=$|[.!,]| tomorrow\b)
+<start>(all )?(scheduled|booked)(?= ?$| ?[^\w ]| tomorrow\b| (a|an|another|your|it|that)\b)
 \bconsider it (scheduled|booked|set|done)\b
 
 \b(queda|quedan|quedo|quedaron|quedara|ha quedado|han quedado)( \w+){0,4} <hecho>
@@ -157,8 +163,9 @@ BOOKINGS = r"""
 \b<aviso>( \w+){0,3} (<hecho>|listo\b)
 \b(he|hemos)( ya)? (programado|agendado|reservado|planificado)\b
 \b(he|hemos)( ya)? (puesto|creado|anotado|fijado|dejado|configurado|guardado|registrado)\b<near>\b(<aviso>|<hecho>|para (el|manana|las))
+\bya (quedo|quedaron|esta|estan) (el|la|los|las|tu|tus|su|sus) <aviso>
 \bya (te|le|les|os|lo|la|te lo|te la|se lo|se la) (agende|programe|reserve|anote|apunte|puse)\b
-<start>((listo|hecho|ok|vale|perfecto|claro|bueno),? )?(todo )?(programad|agendad|reservad|anotad)[oa](?=$|[.,!]| para\b| a las?\b| el\b| manana\b| hoy\b| en\b)
+<start>((listo|hecho|ok|vale|perfecto|claro|bueno),? )?(todo )?(programad|agendad|reservad|anotad)[oa](?= ?$| ?[^\w ]| para\b| a las?\b| el\b| manana\b| hoy\b| en\b)
 
 \b(ficou|ficaram|fica|ficam|ficara|foi|foram)( \w+){0,3} <feito>
 \b(<lembrete>|ligacao|tarefa|mensagem|consulta|reuniao|tudo|ja)( \w+){0,3} esta( ja)? <feito>
@@ -166,7 +173,7 @@ BOOKINGS = r"""
 \b<lembrete>( \w+){0,3} (<feito>|pronto\b|salvo\b)
 \b(agendei|programei|reservei)\b
 \b(marquei|criei|coloquei|anotei|configurei|deixei|salvei|defini|registrei)\b<near>\b(<lembrete>|<feito>|para (o|as|amanha))
-<start>((pronto|feito|ok|certo|perfeito|claro|beleza),? )?(tudo )?(agendad|programad|marcad|reservad|anotad)[oa](?=$|[.,!]| para\b| as\b| amanha\b| hoje\b| em\b)
+<start>((pronto|feito|ok|certo|perfeito|claro|beleza),? )?(tudo )?(agendad|programad|marcad|reservad|anotad)[oa](?= ?$| ?[^\w ]| para\b| as\b| amanha\b| hoje\b| em\b)
 """
 
 # Only the accent tells "I have booked" from "book!" and from "that I book", so these are read before folding.
@@ -208,6 +215,7 @@ UP_TO_THE_CUSTOMER = r"""
 \bsi (lo |asi lo )?(quieres|quiere|quieren|prefieres|prefiere|deseas|desea|gustas|gusta|necesitas|necesita|te parece|le parece|estas de acuerdo)\b
 \b(si|cuando|en cuanto|una vez que|despues de que) (usted )?me (lo )?(dices|dice|digas|diga|das|da|des|de|indicas|indica|indiques|indique|confirmas|confirmes|pasas|pases|envias|envies|cuentas|cuentes|respondas)\b
 \b(dime|digame|indicame|indiqueme|pasame|dame|deme|cuentame) (cuando|a que hora|que (dia|hora|fecha)|la (hora|fecha)|el dia|una (hora|fecha)|un dia|y)\b
+\bcuando (lo )?(quieras|quiera|gustes|guste|desees|prefieras)\b
 \b(solo|basta con que|solo tienes que) (dime|digas|me digas|decirme|me lo digas)\b
 \bse (voce )?(quiser|preferir|desejar|precisar|puder|concordar|me (disser|der|informar|passar|confirmar|enviar))\b
 \b(quando|assim que|depois que) (voce )?(quiser|me (disser|der|confirmar|informar|passar|enviar|responder))\b
@@ -237,7 +245,7 @@ _DENIED_ACTION, _DENIED_BOOKING = _compile(DENIED_ACTION), _compile(DENIED_BOOKI
 _OFFERED, _UP_TO_THE_CUSTOMER, _NO_LONGER = _compile(OFFERED), _compile(UP_TO_THE_CUSTOMER), _compile(NO_LONGER)
 _SOUNDS_LIKE_A_DENIAL = _compile(SOUNDS_LIKE_A_DENIAL)
 
-_DECORATION = re.compile(r"[*_~`#>\u200b-\u200f\u2060\ufeff]")
+_DECORATION = re.compile(r"[*_~`#>\u200b-\u200f\u2060\ufeff]+|^ ?(?:[-+•]|\d{1,3}[.)]) ", re.MULTILINE)
 _QUOTES = str.maketrans({"’": "'", "‘": "'", "“": '"', "”": '"', "«": '"', "»": '"', "\u00a0": " ", "\u202f": " "})
 _HALF_DAY = re.compile(r"\b([ap])\. ?m\.", re.IGNORECASE)
 _SOFT_BREAK = re.compile(r"(?<![.!?:;\s])[ \t]*\n(?=[a-zà-ÿ])")
@@ -253,13 +261,13 @@ _REACH = 240
 
 
 def promises_to_return(text: str) -> bool:
-    """Returns whether a reply, in English, Spanish or Portuguese, promises to come back or says that something is booked."""
+    """Tell whether a reply, in English, Spanish or Portuguese, promises to come back or says that something is booked."""
     return any(_promises(sentence, is_question) for sentence, is_question in _sentences(text))
 
 
 def _sentences(text: str) -> Iterator[tuple[str, bool]]:
     plain = unicodedata.normalize("NFC", text).translate(_QUOTES)
-    plain = _HALF_DAY.sub(r"\1m", _SPACES.sub(" ", _DECORATION.sub("", plain)))
+    plain = _HALF_DAY.sub(r"\1m", _DECORATION.sub("", _SPACES.sub(" ", plain)))
     plain = _SOFT_BREAK.sub(" ", plain).lower()
     start = 0
     for end in _SENTENCE_END.finditer(plain):

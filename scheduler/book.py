@@ -25,6 +25,7 @@ class Booking:
     due: datetime | timedelta
     """An instant, or a time from now: then the database adds it to its own now."""
     conversation: int | None = None
+    channel: str | None = None
     payload: Mapping[str, Any] = field(default_factory=dict)
     reply_to: str | None = None
     parent: int | None = None
@@ -45,9 +46,9 @@ class Booked:
 
 
 BOOK = f"""
-insert into tasks (bucket, tenant, kind, conversation, reply_to, parent, payload, due_at, booked_for, expires_at, lane,
+insert into tasks (bucket, tenant, kind, conversation, channel, reply_to, parent, payload, due_at, booked_for, expires_at, lane,
                    key, subject, idempotency_key, payload_hash, created_at)
-select :bucket, :tenant, :kind, :conversation, :reply_to, :parent, cast(:payload as jsonb), due, due, :expires_at, :lane,
+select :bucket, :tenant, :kind, :conversation, :channel, :reply_to, :parent, cast(:payload as jsonb), due, due, :expires_at, :lane,
        :key, :subject, :idempotency_key, :payload_hash, {NOW}
   from (select coalesce(cast(:at as timestamptz), {NOW} + cast(:delay as interval)) as due) as booked
     on conflict (bucket, tenant, idempotency_key) where idempotency_key is not null do nothing
@@ -80,6 +81,7 @@ async def book(connection: AsyncConnection, clock: Clock, booking: Booking) -> B
             **key,
             "kind": booking.kind,
             "conversation": booking.conversation,
+            "channel": booking.channel,
             "reply_to": booking.reply_to,
             "parent": booking.parent,
             "payload": json.dumps(booking.payload),

@@ -4,6 +4,7 @@ SchedulerError
 ├── BadTime       a time or a duration that cannot be booked; the message is fit for whoever asked
 ├── LimitReached  one more would be over a limit
 ├── KeyReused     the same idempotency key with another payload
+├── TryAgain      what performs a task cannot do it now; the task is given back and tried again later
 └── LostClaim     the claim is another worker's by now: whatever was done under it settles nothing
 """
 
@@ -22,6 +23,10 @@ class LimitReached(SchedulerError):
 
 class KeyReused(SchedulerError):
     """An idempotency key came back with another payload."""
+
+
+class TryAgain(SchedulerError):
+    """A task could not be performed now; the message is kept as its last error."""
 
 
 class LostClaim(SchedulerError):

@@ -22,6 +22,7 @@ class Found:
     state: str
     hold: str | None
     conversation: int | None
+    channel: str | None
     payload: Mapping[str, Any]
     booked_for: datetime
     due_at: datetime
@@ -43,6 +44,7 @@ _SHOWN = [
         "state",
         "hold",
         "conversation",
+        "channel",
         "payload",
         "booked_for",
         "due_at",

@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from scheduler import recovery, settle
 from scheduler.claim import claim, next_due
 from scheduler.clock import Clock
-from scheduler.errors import LostClaim
+from scheduler.errors import LostClaim, TryAgain
 from scheduler.lease import renew
 from scheduler.retry import BUDGET, backoff
 from scheduler.task import Task
@@ -132,6 +132,9 @@ class Poller:
             await self._return(task, error=None, delay=None)
             if not self._stopping:
                 log.warning("task %d of tenant %s lost its lease and was stopped", task.id, task.tenant)
+        except TryAgain as problem:
+            log.warning("task %d of tenant %s, attempt %d: %s", task.id, task.tenant, task.attempt, problem)
+            await self._return(task, error=str(problem)[:500], delay=backoff(task.attempt))
         except Exception as problem:
             log.exception("task %d of tenant %s failed at attempt %d", task.id, task.tenant, task.attempt)
             await self._return(task, error=f"{_name(problem)}: {problem}"[:500], delay=backoff(task.attempt))

@@ -46,7 +46,8 @@ GIVE_BACK = _leave(
     " hold = case when t.cancel_requested and not t.sending then null else cast(:hold as text) end,"
     f" due_at = case when cast(:delay as interval) is null then t.due_at else {NOW} + cast(:delay as interval) end,"
     " attempt = case when :is_fault then t.attempt else t.attempt - 1 end,"
-    " error = coalesce(:error, t.error), sending = t.sending and not :is_unsent"
+    " error = coalesce(:error, t.error), sending = t.sending and not :is_unsent,"
+    " text = coalesce(cast(:words as text), t.text)"
 )
 KEEP_TEXT = _leave(
     "state = case when t.cancel_requested then 'cancelled' else 'scheduled' end,"
@@ -92,11 +93,12 @@ async def give_back(
     hold: str | None = None,
     error: str | None = None,
     is_unsent: bool = False,
+    words: str | None = None,
 ) -> str:
     """Return the task to `scheduled`, due again after `delay`, or held until what it names ends.
 
     `error` counts the attempt; without one nothing was at fault and the attempt is not counted. `is_unsent` says that
-    what was begun behind the second door certainly did not go out. Returns the state it is in then: `cancelled` where a
+    what was begun behind the second door certainly did not go out. `words` are kept as its text. Returns the state it is in then: `cancelled` where a
     cancel was requested.
     """
     state = await _execute(
@@ -108,6 +110,7 @@ async def give_back(
         error=error,
         is_fault=error is not None,
         is_unsent=is_unsent,
+        words=words,
         now=clock.override(),
     )
     return str(state)

@@ -65,6 +65,8 @@ tasks = Table(
     Column("kind", Text, nullable=False),
     Column("state", Text, nullable=False, server_default=text("'scheduled'")),
     Column("conversation", BigInteger),
+    # Where the request came from, and so where its answer goes: the conversation's channel.
+    Column("channel", Text),
     # The customer's message to answer, in the provider's own words; the address is the conversation's.
     Column("reply_to", Text),
     # The task in whose run this one was booked.
@@ -98,7 +100,9 @@ tasks = Table(
     CheckConstraint(
         "state in ('scheduled', 'firing', 'fired', 'failed', 'uncertain', 'cancelled', 'expired')", name="state"
     ),
-    CheckConstraint("kind = 'function' or conversation is not null", name="talk_has_a_conversation"),
+    CheckConstraint(
+        "kind = 'function' or (conversation is not null and channel is not null)", name="talk_has_an_origin"
+    ),
     CheckConstraint("not lane or conversation is not null", name="lane_is_a_conversations"),
     CheckConstraint("kind <> 'turn' or lane", name="turn_holds_the_lane"),
     CheckConstraint("(state = 'firing') = (lease_until is not null)", name="lease_while_firing"),
@@ -163,6 +167,7 @@ class Task:
     id: int
     kind: Kind
     conversation: int | None
+    channel: str | None
     reply_to: str | None
     parent: int | None
     payload: Mapping[str, Any]
@@ -185,7 +190,7 @@ class Task:
 
 
 CLAIMED = (
-    "tenant, id, kind, conversation, reply_to, parent, payload, text, due_at, booked_for, created_at, expires_at,"
+    "tenant, id, kind, conversation, channel, reply_to, parent, payload, text, due_at, booked_for, created_at, expires_at,"
     " lane, sending, fence, attempt, claimed_at"
 )
 """The columns of a Task, in order."""

@@ -6,7 +6,7 @@ database itself guarantees that one task at a time speaks in a conversation. `sc
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import (
     BigInteger,
@@ -135,6 +135,21 @@ async def find(connection: AsyncConnection, tenant: str, conversation: int) -> C
         answered_seq=row.answered_seq,
         last_inbound_at=row.last_inbound_at,
     )
+
+
+async def has_written_within(
+    connection: AsyncConnection, tenant: str, conversation: int, span: timedelta, now: datetime | None
+) -> bool:
+    """Tell whether the customer wrote here within such a span before now."""
+    found = await connection.scalar(
+        select(conversations.c.id).where(
+            conversations.c.bucket == bucket_of(tenant),
+            conversations.c.tenant == tenant,
+            conversations.c.id == conversation,
+            conversations.c.last_inbound_at > func.coalesce(now, func.now()) - span,
+        )
+    )
+    return found is not None
 
 
 async def mark_seen(connection: AsyncConnection, tenant: str, conversation: int, seq: int) -> None:

@@ -78,7 +78,7 @@ def name_of(uid: int) -> str:
 
 
 def _unprivileged(cluster: Path) -> pwd.struct_passwd:
-    entries = [entry for entry in pwd.getpwall() if entry.pw_name in UNPRIVILEGED and entry.pw_uid != 0]
+    entries = [entry for name in UNPRIVILEGED for entry in _entries(name)]
     if not entries:
         raise EmbeddedServerError(
             "Postgres refuses to run as root, and there is no user postgres or nobody to run it: start Vuelvo as an "
@@ -86,7 +86,14 @@ def _unprivileged(cluster: Path) -> pwd.struct_passwd:
         )
     # The one who owns the cluster already comes first: `postgres` may have been added to the system since.
     owner = cluster.stat().st_uid if cluster.exists() else None
-    return min(entries, key=lambda entry: (entry.pw_uid != owner, UNPRIVILEGED.index(entry.pw_name)))
+    return next((entry for entry in entries if entry.pw_uid == owner), entries[0])
+
+
+def _entries(name: str) -> list[pwd.struct_passwd]:
+    try:
+        return [pwd.getpwnam(name)]
+    except KeyError:
+        return []
 
 
 def _copy(package: Path) -> Path:

@@ -78,19 +78,15 @@ async def poll(
                 )
                 return
             except telegram.TelegramRetryAfter as error:
-                await _pause(stopping, max(outage.goes_on("Telegram asks to slow down"), error.retry_after))
-            except telegram.TelegramConflictError:
-                pause = outage.goes_on(
-                    "another process polls this bot, or it has a webhook; stop the other one or remove the webhook, "
-                    "or set `receive: webhook`"
-                )
-                await _pause(stopping, pause)
+                pause = outage.goes_on("Telegram asks to slow down", error)
+                await _pause(stopping, max(pause, error.retry_after))
+            except telegram.TelegramConflictError as error:
+                advice = "another process polls this bot or it has a webhook; stop that process or remove the webhook"
+                await _pause(stopping, outage.goes_on(advice, error))
             except _NotRecorded as error:
-                log.debug("%s: the failure", tenant, exc_info=error.__cause__)
-                pause = outage.goes_on(f"a message could not be recorded ({type(error.__cause__).__name__})")
-                await _pause(stopping, pause)
+                await _pause(stopping, outage.goes_on("a message could not be recorded", error.__cause__ or error))
             except Exception as error:
-                await _pause(stopping, outage.goes_on(f"Telegram cannot be reached ({type(error).__name__})"))
+                await _pause(stopping, outage.goes_on("no good answer from Telegram", error))
             else:
                 outage.is_over()
     finally:
@@ -113,11 +109,13 @@ class _Outage:
         self._first_pause = self._pause = first_pause
         self._logged: set[str] = set()
 
-    def goes_on(self, reason: str) -> float:
+    def goes_on(self, reason: str, error: BaseException) -> float:
         """Return how many seconds to pause."""
         if reason not in self._logged:
             self._logged.add(reason)
-            log.warning("%s: Telegram polling fails, and goes on trying: %s", self._tenant, reason)
+            # Only its type: a database's error quotes the message it could not write.
+            log.warning("%s: Telegram polling fails and keeps trying: %s (%s)", self._tenant, reason, _kind(error))
+        log.debug("%s: Telegram polling failed", self._tenant, exc_info=error)
         pause = self._pause
         self._pause = min(2 * pause, _LONGEST_PAUSE)
         # Spread out, so that many bots do not come back at the same moment.
@@ -128,6 +126,10 @@ class _Outage:
             log.info("%s: Telegram polling works again", self._tenant)
         self._logged.clear()
         self._pause = self._first_pause
+
+
+def _kind(error: BaseException) -> str:
+    return type(error.__cause__ or error).__name__
 
 
 async def _take_in(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from channels.errors import Malformed, Refused
 from channels.message import Inbound
+from channels.text import clean
 from channels.whatsapp import address
 from channels.whatsapp.section import WhatsAppSection
 
@@ -52,7 +53,7 @@ def read_message(section: WhatsAppSection, tenant: str, form: Sequence[tuple[str
         provider_id=provider_id,
         text=text,
         reply_to=provider_id,
-        name=_printable(" ".join(fields.get("ProfileName", "").split()))[:NAME_LIMIT] or None,
+        name=clean(" ".join(fields.get("ProfileName", "").split()))[:NAME_LIMIT] or None,
     )
 
 
@@ -85,8 +86,4 @@ def _text(fields: Mapping[str, str]) -> str:
     if not words.strip() and not unseen and kind not in ("", "text"):
         unseen = [kind]  # a location, a contact card
     notes = [f"[{what[:80]}]" for what in unseen]
-    return _printable("\n".join(notes if not words.strip() else [words, *notes]))
-
-
-def _printable(text: str) -> str:
-    return text.replace("\0", "")  # Postgres keeps no text that holds one
+    return clean("\n".join(notes if not words.strip() else [words, *notes]))

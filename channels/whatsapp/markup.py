@@ -1,4 +1,4 @@
-"""Turns Markdown into what WhatsApp shows, and cuts it into pieces that WhatsApp carries. Both in linear time.
+"""Turns Markdown into what WhatsApp shows, in linear time.
 
 | Markdown                          | WhatsApp          |
 |-----------------------------------|-------------------|
@@ -14,13 +14,9 @@
 
 import re
 
-LIMIT = 1500
-"""UTF-16 units of one piece. Twilio takes 1600, and does not say in which unit it counts."""
-
 _FENCE = re.compile(r"[ ]{0,3}(`{3,}+|~{3,}+)([^`]*+)")
 _BULLET = re.compile(r"([ \t]*+)[*+](?=[ \t])")
 _HEADING = re.compile(r"[ ]{0,3}#{1,6}[ \t]++(.*)")
-_SENTENCE_END = re.compile(r"[.!?…][\"'»”’)\]*_~]*+\s")
 
 # Possessive throughout: no part is ever read twice.
 _INLINE = re.compile(
@@ -54,27 +50,6 @@ def convert(markdown: str) -> str:
         else:
             lines.append(_line(line))
     return "\n".join([*lines, "```"] if fence else lines)
-
-
-def cut(text: str, limit: int = LIMIT) -> list[str]:
-    """Return the text in pieces of at most `limit` (2 or more) UTF-16 units, in order; only blanks at a cut are lost.
-
-    Cuts at a paragraph, a line or a sentence in the second half of a piece, else between words, else anywhere but inside
-    a surrogate pair. A text of blanks is one empty piece.
-    """
-    text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").strip()
-    pieces: list[str] = []
-    start = 0
-    while start < len(text):
-        end = _reach(text, start, limit)
-        if end < len(text):
-            end = _best_cut(text, start, end)
-        if piece := text[start:end].rstrip():
-            pieces.append(piece)
-        start = end
-        while start < len(text) and text[start] == "\n":
-            start += 1
-    return pieces or [""]
 
 
 def _line(line: str) -> str:
@@ -120,26 +95,3 @@ def _plain(found: re.Match[str], styles: dict[str, str]) -> str:
     if not label or not url or label == url:
         return label or url
     return f"{label}: {url}"
-
-
-def _reach(text: str, start: int, limit: int) -> int:
-    """Return the end of the longest piece from `start`."""
-    end, room = start, limit
-    while end < len(text):
-        room -= 2 if text[end] > "\uffff" else 1
-        if room < 0:
-            break
-        end += 1
-    return end
-
-
-def _best_cut(text: str, start: int, end: int) -> int:
-    half = start + (end - start) // 2
-    for mark in ("\n\n", "\n"):
-        at = text.rfind(mark, half, end + len(mark))
-        if at > start:
-            return at
-    sentences = [found.end() for found in _SENTENCE_END.finditer(text, half, end + 1)]
-    if sentences:
-        return sentences[-1]
-    return next((at + 1 for at in range(end, start, -1) if text[at].isspace()), end)

@@ -9,14 +9,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 import httpx
-from twilio.base.exceptions import TwilioException  # type: ignore[import-untyped]  # twilio ships no types
+from twilio.base.exceptions import TwilioException
 
-from channels.message import REACHABLE, Accepted, NotSent, Origin, Outcome, Part, Parts, Reach, Rejected, Unknown
+from channels.message import REACHABLE, Accepted, NotSent, Origin, Outcome, Part, Parts, Reach, Rejected, Unknown, units
+from channels.text import split_markdown
 from channels.whatsapp import codes, markup, window
 from channels.whatsapp.section import WhatsAppSection
 
 logger = logging.getLogger(__name__)
 
+LIMIT = 1500
+"""UTF-16 units of one piece. Twilio takes 1600, and does not say in which unit it counts."""
 TYPING_TIMEOUT = 5.0
 _NUMBER = re.compile(r"\+?[0-9](?:[ ().-]?[0-9]){6,}")
 _BEFORE_THE_REQUEST = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
@@ -52,7 +55,9 @@ class WhatsAppChannel:
 
     def split(self, text: str) -> Parts:
         """Return the Markdown text in WhatsApp's markup, in pieces of at most 1500 UTF-16 units."""
-        return markup.cut(markup.convert(text))
+        cut = split_markdown(text, LIMIT, lambda piece: units(markup.convert(piece)))
+        pieces = [markup.convert(piece) for piece in cut]
+        return [piece for piece in pieces if piece.strip()] or [""]
 
     async def send(self, part: Part) -> Outcome:
         """Send one piece once. Accepted means that Twilio has it; whether WhatsApp took it comes by callback."""
@@ -77,7 +82,7 @@ class WhatsAppChannel:
             return Rejected("the text or the address holds half a character and cannot be encoded")
         except TimeoutError:
             return Unknown(f"Twilio did not answer within {self._timeout:g} s")
-        except Exception as error:  # the request has left: whatever broke after that, nobody knows what became of it
+        except Exception as error:  # cut off, or an answer that cannot be read: the message may be on its way
             logger.warning("The answer of Twilio to delivery %s is lost: %s", part.delivery, type(error).__name__)
             return Unknown(f"the answer of Twilio is lost: {type(error).__name__}: {self._shown(error)}")
 
@@ -131,7 +136,7 @@ class WhatsAppChannel:
 
     def _shown(self, said: object) -> str:
         """Return what Twilio or the network said, fit for an operator: short, without token or phone number."""
-        text = " ".join(str(said or "").split()).removeprefix("Unable to create record: ").rstrip(".")
+        text = " ".join(str(said or "").split()).removeprefix("Unable to create record").strip(" .:")
         for token in (self._section.auth_token, self._section.previous_auth_token):
             if token is not None:
                 text = text.replace(token.get_secret_value(), "[token]")
@@ -141,8 +146,8 @@ class WhatsAppChannel:
 class _Call:
     """One request of twilio's client, over our own connections.
 
-    The library's own asynchronous transport ignores its timeout, reads the proxy of no setting of ours, logs addresses, and
-    its exceptions forget the answer's headers. This one can also be pointed at another server.
+    The library's own asynchronous transport does not keep its timeout, and on an error the answer's headers are lost. This
+    one keeps both, one object a call, and can be pointed at another server.
     """
 
     is_async = True
@@ -165,7 +170,7 @@ class _Call:
         allow_redirects: bool = False,
     ) -> Any:
         """Make the request and return twilio's Response; `timeout` and `allow_redirects` are the channel's affair."""
-        from twilio.http.response import Response  # type: ignore[import-untyped]  # noqa: PLC0415 - brings in requests
+        from twilio.http.response import Response  # noqa: PLC0415 - brings in requests
 
         if self._api_url is not None:
             url = self._api_url.rstrip("/") + httpx.URL(url).raw_path.decode()
@@ -176,7 +181,7 @@ class _Call:
 
 
 def _client(section: WhatsAppSection, call: _Call) -> Any:
-    from twilio.rest import Client  # type: ignore[import-untyped]  # noqa: PLC0415 - slow, and few tenants need it
+    from twilio.rest import Client  # noqa: PLC0415 - slow, and few tenants need it
 
     token = section.auth_token.get_secret_value()
     # An empty mapping would make it read TWILIO_REGION and TWILIO_EDGE from the environment.

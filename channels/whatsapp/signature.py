@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from starlette.datastructures import ImmutableMultiDict
-from twilio.request_validator import RequestValidator  # type: ignore[import-untyped]  # twilio ships no types
+from twilio.request_validator import RequestValidator
 
 from channels.errors import Refused
 from channels.whatsapp.section import WhatsAppSection

@@ -5,12 +5,16 @@ import json
 from typing import Any
 
 import pytest
+from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lo_bot_api_emulator import LoBotApiEmulator
 
 from channels.errors import Malformed, Refused
 from channels.message import Inbound
+from channels.telegram.bot import TelegramSection, open_bot
 from channels.telegram.inbound import check_secret, read_update
+from tests.support.telegram_faults import serving
 
 BOT = "99"
 NAME = "clinic_bot"
@@ -238,3 +242,33 @@ def test_a_missing_or_wrong_secret_is_refused(given: str | None) -> None:
 def test_where_no_secret_is_set_nothing_passes(given: str | None) -> None:
     with pytest.raises(Refused, match="no webhook secret"):
         check_secret(given, "")
+
+
+async def test_a_webhook_call_with_the_bots_secret_is_read_and_one_with_another_secret_is_kept_out() -> None:
+    token = "99:AAbbCCddEEffGGhhIIjjKKllMM-_"
+    expected = "new-secret"
+    received: list[Inbound] = []
+
+    async def hook(request: web.Request) -> web.Response:
+        try:
+            check_secret(request.headers.get("X-Telegram-Bot-Api-Secret-Token"), expected)
+        except Refused:
+            return web.Response(status=403)
+        received.append(read(await request.json()))
+        return web.Response()
+
+    emulator = LoBotApiEmulator(allow_insecure_loopback_webhooks=True)
+    ours = web.Application()
+    ours.router.add_post("/hook", hook)
+    async with serving(emulator.app()) as telegram, serving(ours) as here:
+        bot = open_bot(TelegramSection.model_validate({"token": token}), telegram)
+        await emulator.enqueue_update({"message": update(text="Hola")["message"]}, token=token)
+        for secret in (None, "old-secret"):
+            await bot.set_webhook(f"{here}/hook", secret_token=secret)
+            assert received == []
+        await bot.set_webhook(f"{here}/hook", secret_token=expected)
+        await emulator.deliver_updates(token=token)
+        waiting = (await bot.get_webhook_info()).pending_update_count
+        await bot.session.close()
+    assert [(inbound.text, inbound.provider_id) for inbound in received] == [("Hola", "99:1")]
+    assert waiting == 0

@@ -56,8 +56,8 @@ async def test_a_held_lane_with_thousands_of_due_rows_does_not_starve_other_conv
         busy = await a_conversation(connection, address="busy")
         await connection.execute(
             text(
-                "insert into tasks (bucket, tenant, kind, conversation, due_at, booked_for, lane)"
-                " select bucket, tenant, 'turn', id, :at, :at, true from conversations, generate_series(1, 2000)"
+                "insert into tasks (bucket, tenant, kind, conversation, channel, due_at, booked_for, lane)"
+                " select bucket, tenant, 'turn', id, 'web', :at, :at, true from conversations, generate_series(1, 2000)"
             ),
             {"at": clock.at - timedelta(hours=1)},
         )

@@ -98,9 +98,7 @@ async def test_one_thing_at_a_time_in_order_and_nothing_twice(database: Database
     world = World(database, seed)
     async with database.transaction() as connection:
         conversations = [await a_conversation(connection, address=f"person {n}") for n in range(6)]
-        turns = [
-            (await a_turn(connection, world.clock, world.random.choice(conversations))).id for _ in range(60)
-        ]
+        turns = [(await a_turn(connection, world.clock, world.random.choice(conversations))).id for _ in range(60)]
         followups = [
             (
                 await a_followup(

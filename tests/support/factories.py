@@ -34,7 +34,7 @@ async def a_turn(
     connection: AsyncConnection, clock: Clock, conversation: int, *, tenant: str = "acme", due: timedelta = timedelta()
 ) -> Booked:
     """Book a turn."""
-    return await book(connection, clock, Booking(tenant, "turn", due, conversation, lane=True))
+    return await book(connection, clock, Booking(tenant, "turn", due, conversation, "web", lane=True))
 
 
 async def a_followup(
@@ -48,7 +48,9 @@ async def a_followup(
     **more: Any,
 ) -> Booked:
     """Book a follow-up."""
-    return await book(connection, clock, Booking(tenant, "followup", due, conversation, {"about": about}, **more))
+    return await book(
+        connection, clock, Booking(tenant, "followup", due, conversation, "web", {"about": about}, **more)
+    )
 
 
 async def states(database: Database) -> dict[int, str]:

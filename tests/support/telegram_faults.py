@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,9 +25,13 @@ DROP = "drop"
 """Take the request and close the connection."""
 
 
+def ok(result: object) -> Answer:
+    return Answer(200, {"ok": True, "result": result})
+
+
 def accepted(message_id: int = 77) -> Answer:
     message = {"message_id": message_id, "date": 1, "chat": {"id": 42, "type": "private"}, "text": "ok"}
-    return Answer(200, {"ok": True, "result": message})
+    return ok(message)
 
 
 def refused(status: int, description: str, **parameters: int) -> Answer:
@@ -43,6 +47,8 @@ class Call:
     fields: dict[str, Any]
     """As sent: JSON fields are read, the rest are strings."""
     bot: str
+    at: float
+    """When, on the event loop's clock, in seconds."""
 
 
 @dataclass
@@ -53,7 +59,6 @@ class TelegramFaults:
     calls: list[Call] = field(default_factory=list)
     answers: deque[Answer | str] = field(default_factory=deque)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a call has been read, before it is answered."""
     dropped: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a client gave up a call that hung."""
 
@@ -61,13 +66,20 @@ class TelegramFaults:
         """Forget what was and answer thus from here on."""
         self.calls.clear()
         self.answers = deque(answers)
-        self.arrived.clear()
         self.dropped.clear()
+
+    async def call(self, number: int) -> Call:
+        """Wait until the call of that number, counted from 1, has been read; it may not be answered yet."""
+        while len(self.calls) < number:
+            self.arrived.clear()
+            await self.arrived.wait()
+        return self.calls[number - 1]
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         fields = {name: _read(str(value)) for name, value in (await request.post()).items()}
-        self.calls.append(Call(request.match_info["method"], fields, request.match_info["token"]))
-        fallback = accepted() if request.match_info["method"] == "sendMessage" else Answer(200, _true())
+        method, token = request.match_info["method"], request.match_info["token"]
+        self.calls.append(Call(method, fields, token, asyncio.get_running_loop().time()))
+        fallback = accepted() if method == "sendMessage" else ok(True)
         answer = self.answers.popleft() if self.answers else fallback
         self.arrived.set()
         if answer == HANG:
@@ -106,10 +118,6 @@ async def telegram_faults() -> AsyncIterator[TelegramFaults]:
     async with serving(app) as url:
         faults.url = url
         yield faults
-
-
-def _true() -> Mapping[str, object]:
-    return {"ok": True, "result": True}
 
 
 def _read(value: str) -> Any:

@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0002"
-down_revision = '0001'
+down_revision = "0001"
 
 UP = """
 CREATE TABLE tasks (
@@ -13,6 +13,7 @@ CREATE TABLE tasks (
     kind TEXT NOT NULL,
     state TEXT DEFAULT 'scheduled' NOT NULL,
     conversation BIGINT,
+    channel TEXT,
     reply_to TEXT,
     parent BIGINT,
     payload JSONB DEFAULT '{}' NOT NULL,
@@ -41,7 +42,7 @@ CREATE TABLE tasks (
     CONSTRAINT tasks_pkey PRIMARY KEY (bucket, tenant, id),
     CONSTRAINT tasks_kind_check CHECK (kind in ('turn', 'followup', 'notice', 'function')),
     CONSTRAINT tasks_state_check CHECK (state in ('scheduled', 'firing', 'fired', 'failed', 'uncertain', 'cancelled', 'expired')),
-    CONSTRAINT tasks_talk_has_a_conversation_check CHECK (kind = 'function' or conversation is not null),
+    CONSTRAINT tasks_talk_has_an_origin_check CHECK (kind = 'function' or (conversation is not null and channel is not null)),
     CONSTRAINT tasks_lane_is_a_conversations_check CHECK (not lane or conversation is not null),
     CONSTRAINT tasks_turn_holds_the_lane_check CHECK (kind <> 'turn' or lane),
     CONSTRAINT tasks_lease_while_firing_check CHECK ((state = 'firing') = (lease_until is not null)),

@@ -1,0 +1,21 @@
+# Everything is done by dev.py, which also sets itself up; these are its short names.
+SHELL := bash
+PYTHON ?= python3
+
+.PHONY: run test check lock
+run:
+	$(PYTHON) dev.py serve
+test:
+	$(PYTHON) dev.py test
+check:
+	$(PYTHON) dev.py check
+
+# Rebuilds both lock files for every Python and platform at once, keeping versions that still fit; all newest: make lock UPGRADE=--upgrade
+# pydantic: aiogram wants it below 2.14, genai-prices on Python 3.15 above; until they agree the locks serve 3.11 to 3.14.
+LOCK = .venv/bin/python -m uv pip compile pyproject.toml <(printf 'hatchling\neditables\n') --overrides <(echo 'pydantic<2.14') --quiet $(UPGRADE) \
+	--universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
+lock:
+	$(PYTHON) dev.py setup
+	.venv/bin/python -m pip install --quiet 'uv>=0.13'
+	$(LOCK) -o requirements.lock
+	$(LOCK) --extra dev -c requirements.lock -o requirements-dev.lock

@@ -1,0 +1,57 @@
+"""What a run of the agent is given. Identity comes from here, never from what the model writes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from agent.section import AgentSection
+from scheduler.book import Booked
+from scheduler.clock import Clock
+from scheduler.find import Found
+from store.database import Database
+
+PENDING_LIMIT = 20
+"""Follow-ups that may be pending in one conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """In whose name the agent speaks, and to whom."""
+
+    tenant: str
+    business: str
+    section: AgentSection
+    conversation: int
+    channel: str
+    zone: ZoneInfo
+    """The contact's zone where it is known, else the tenant's."""
+    language: str
+    customer: str | None
+    now: datetime
+
+
+@dataclass(slots=True)
+class TurnContext:
+    """A live turn: what its tools may touch, and what they did."""
+
+    voice: Voice
+    turn: int
+    database: Database
+    clock: Clock
+    reply_to: str | None
+    refuse: Callable[[datetime], str | None]
+    """Given when an answer would fall due, why it could not reach the customer then; None when it can."""
+    on_booked: Callable[[], None]
+    """Wakes the poller, after the commit."""
+    booked_before: list[Found] = field(default_factory=list)
+    """What earlier attempts at this very turn have booked, and this one has not met yet."""
+    booked: list[Booked] = field(default_factory=list)
+    has_tried: bool = False
+    """Whether a booking was tried, done or not."""
+    refused_promises: int = 0
+    """How often the model promised to come back without a row to keep the promise."""
+
+    def has_changed_something(self) -> bool:
+        """Tell whether doing this turn again from the start could do something twice."""
+        return self.has_tried or bool(self.booked)

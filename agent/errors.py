@@ -1,0 +1,18 @@
+"""What can go wrong while the agent writes.
+
+AgentError
+├── ModelUnavailable   the model did not answer (down, rate-limited, timed out): trying again later may help
+└── NothingToSay       the model answered, but nothing of it may be said (empty, an echo of its instructions)
+"""
+
+
+class AgentError(Exception):
+    """The agent could not write an answer."""
+
+
+class ModelUnavailable(AgentError):
+    """The model did not answer."""
+
+
+class NothingToSay(AgentError):
+    """What the model wrote cannot be said."""

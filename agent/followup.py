@@ -1,0 +1,78 @@
+"""A follow-up's run: what was booked is due, and the agent writes the message that the customer gets.
+
+It has the tenant's tools and no booking tools: a run that nobody watches cannot make more of its kind.
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from pydantic_ai import Agent, ModelRetry, RunContext
+from pydantic_ai.models import Model
+
+from agent.context import Voice
+from agent.errors import NothingToSay
+from agent.phrases import phrase
+from agent.promises import promises_to_return
+from agent.prompt import FOLLOWUP_RULES, followup_frame, history, instructions
+from agent.run import RETRIES, run
+from agent.speech import clean, echoes
+from store.messages import Message
+
+log = logging.getLogger(__name__)
+
+
+def returning_agent() -> Agent[Voice, str]:
+    """Make the agent that comes back."""
+    agent = Agent(deps_type=Voice, output_type=str, name="followup", retries={"tools": RETRIES, "output": RETRIES})
+
+    @agent.output_validator
+    def check(ctx: RunContext[Voice], text: str) -> str:
+        said = clean(text)
+        if not said:
+            raise ModelRetry("The message was empty. Write the message for the customer.")
+        if echoes(said, [FOLLOWUP_RULES, ctx.deps.section.instructions]):
+            raise ModelRetry("The message repeated your instructions, which the customer must not see.")
+        if promises_to_return(said):
+            raise ModelRetry(
+                "You cannot book anything in this run: write the message without promising anything for later."
+            )
+        return said
+
+    return agent
+
+
+async def write(
+    agent: Agent[Voice, str],
+    model: Model[Any],
+    voice: Voice,
+    messages: Sequence[Message],
+    *,
+    about: str,
+    is_work: bool,
+    booked_at: datetime,
+) -> str:
+    """Return the message, in the language the follow-up was booked in.
+
+    When the model only writes what cannot be said, the booked words go out instead of nothing. Raises ModelUnavailable
+    when it did not answer.
+    """
+    try:
+        return await run(
+            agent,
+            model,
+            followup_frame(voice, about, is_work=is_work, booked_at=booked_at),
+            context=voice,
+            instructions=instructions(voice, FOLLOWUP_RULES),
+            history=history(messages),
+            seconds=voice.section.work_timeout,
+        )
+    except NothingToSay as problem:
+        log.warning("a follow-up of tenant %s could not be worded: %s", voice.tenant, type(problem.__cause__).__name__)
+        return stored_words(voice.language, about, is_work=is_work)
+
+
+def stored_words(language: str, about: str, *, is_work: bool) -> str:
+    """Return what is said when no model can: the reminder as booked, or that the work could not be finished."""
+    return phrase("work_failed" if is_work else "reminder", language, about=about)

@@ -1,0 +1,43 @@
+"""Which model thinks: the tenant's, else the service's, else the offline one."""
+
+from typing import Any
+
+from pydantic_ai.models import Model, infer_model
+
+from agent.offline import offline_model
+
+
+class UnknownModel(Exception):
+    """A model name that leads nowhere; the message says what to do."""
+
+
+def check_model(name: str) -> None:
+    """Raise UnknownModel when a name cannot be a model's: unknown provider, missing key or library."""
+    _infer(name)
+
+
+def _infer(name: str) -> Model[Any]:
+    try:
+        return infer_model(name)
+    except ImportError as problem:
+        raise UnknownModel(f"model {name!r} needs a library that is not installed: {problem}") from problem
+    except Exception as problem:  # each provider has its own way of missing its key
+        raise UnknownModel(f"model {name!r} cannot be used: {problem}") from problem
+
+
+class Models:
+    """Makes each named model once, since each has its own connections."""
+
+    def __init__(self, default: str | Model[Any] | None = None) -> None:
+        self._default = default
+        self._made: dict[str, Model[Any]] = {}
+
+    def find(self, name: str | None = None) -> Model[Any]:
+        """Return the model of this name, or the default. Raises UnknownModel."""
+        chosen = name or self._default
+        if isinstance(chosen, Model):
+            return chosen
+        key = chosen or "offline"
+        if key not in self._made:
+            self._made[key] = _infer(chosen) if chosen else offline_model()
+        return self._made[key]

@@ -1,0 +1,30 @@
+"""What is said when no model can say it: a few sentences in each language."""
+
+_PHRASES = {
+    "en": {
+        "reminder": "Reminder: {about}",
+        "work_failed": "I said I would come back to you about this, but I could not finish it: {about}",
+        "no_answer": "Sorry, I could not answer just now. Please write again in a moment.",
+        "booked": "Booked: {about}. {local_time} ({time_zone})",
+        "not_booked": "I have not been able to book anything for later. Please tell me again what you would like, and when.",
+    },
+    "es": {
+        "reminder": "Recordatorio: {about}",
+        "work_failed": "Le dije que volvería con esto, pero no he podido terminarlo: {about}",
+        "no_answer": "Lo siento, ahora mismo no he podido responder. Escriba de nuevo en un momento, por favor.",
+        "booked": "Programado: {about}. {local_time} ({time_zone})",
+        "not_booked": "No he podido programar nada para más tarde. Dígame otra vez qué desea y para cuándo, por favor.",
+    },
+    "pt": {
+        "reminder": "Lembrete: {about}",
+        "work_failed": "Eu disse que voltaria com isto, mas não consegui terminar: {about}",
+        "no_answer": "Desculpe, não consegui responder agora. Escreva de novo daqui a pouco, por favor.",
+        "booked": "Agendado: {about}. {local_time} ({time_zone})",
+        "not_booked": "Não consegui agendar nada para depois. Diga de novo o que deseja e para quando, por favor.",
+    },
+}
+
+
+def phrase(name: str, language: str, **words: str) -> str:
+    """Return a sentence in a language (English where there is none in it)."""
+    return _PHRASES.get(language, _PHRASES["en"])[name].format(**words)

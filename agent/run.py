@@ -1,0 +1,78 @@
+"""One run of a Pydantic AI agent, the same for a live turn and for a follow-up: limits, streaming, errors in our words."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterable, Callable, Sequence
+from typing import Any, TypeVar
+
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.exceptions import (
+    AgentRunError,
+    FallbackExceptionGroup,
+    ModelAPIError,
+    UnexpectedModelBehavior,
+    UsageLimitExceeded,
+)
+from pydantic_ai.messages import AgentStreamEvent, ModelMessage, PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+from pydantic_ai.models import Model
+from pydantic_ai.usage import UsageLimits
+
+from agent.errors import ModelUnavailable, NothingToSay
+
+log = logging.getLogger(__name__)
+
+LIMITS = UsageLimits(request_limit=12, tool_calls_limit=24)
+"""Requests to the model and calls of tools in one run: a model that goes round in circles is stopped."""
+RETRIES = 2
+"""How often a run may ask the model again after it was refused."""
+
+OnText = Callable[[str], None]
+Context = TypeVar("Context")
+
+
+async def run(
+    agent: Agent[Context, str],
+    model: Model[Any],
+    prompt: str,
+    *,
+    context: Context,
+    instructions: str,
+    history: Sequence[ModelMessage],
+    seconds: float,
+    on_text: OnText | None = None,
+) -> str:
+    """Return what the agent says. With `on_text` the model's answer is streamed, and each piece of text is handed on.
+
+    A streamed run goes through all of its events, so it does not end at the first text while a tool's turn is to come.
+    Raises ModelUnavailable when the model did not answer, NothingToSay when what it answered cannot be used.
+    """
+
+    async def hand_on(_: RunContext[Context], events: AsyncIterable[AgentStreamEvent]) -> None:
+        async for event in events:
+            if on_text is None:
+                continue
+            if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
+                on_text(event.part.content)
+            elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+                on_text(event.delta.content_delta)
+
+    try:
+        async with asyncio.timeout(seconds):
+            result = await agent.run(
+                prompt,
+                model=model,
+                deps=context,
+                instructions=instructions,
+                message_history=list(history),
+                usage_limits=LIMITS,
+                event_stream_handler=hand_on if on_text else None,
+            )
+    except TimeoutError as problem:
+        raise ModelUnavailable(f"the model did not answer within {seconds:g} seconds") from problem
+    except (ModelAPIError, FallbackExceptionGroup) as problem:
+        raise ModelUnavailable(f"the model did not answer: {problem}") from problem
+    except (UnexpectedModelBehavior, UsageLimitExceeded) as problem:
+        raise NothingToSay(f"the model's answer cannot be used: {problem}") from problem
+    except AgentRunError as problem:
+        raise ModelUnavailable(f"the run of the model ended early: {problem}") from problem
+    return result.output

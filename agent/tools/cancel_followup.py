@@ -1,0 +1,27 @@
+"""`cancel_followup`: takes back one thing that was booked in this conversation."""
+
+from typing import Any
+
+from pydantic_ai import ModelRetry, RunContext
+
+from agent.context import TurnContext
+from scheduler.cancel import cancel
+from scheduler.find import pending_followups
+
+
+async def cancel_followup(ctx: RunContext[TurnContext], id: int) -> dict[str, Any]:
+    """Cancel something booked in this conversation.
+
+    Args:
+        id: Its id, as list_followups gives it.
+    """
+    context, voice = ctx.deps, ctx.deps.voice
+    async with context.database.transaction() as connection:
+        pending = await pending_followups(connection, voice.tenant, voice.conversation)
+        about = next((str(found.payload.get("about", "")) for found in pending if found.id == id), None)
+        if about is None:
+            raise ModelRetry(
+                f"nothing with the id {id} is pending in this conversation: look it up with list_followups"
+            )
+        done = await cancel(connection, context.clock, voice.tenant, [id], conversation=voice.conversation)
+    return {"cancelled": list(done.cancelled), "raced": list(done.raced), "about": about}

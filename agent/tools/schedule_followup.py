@@ -1,0 +1,122 @@
+"""`schedule_followup`: one committed row, and what to tell the customer."""
+
+import hashlib
+from datetime import datetime, timedelta
+from typing import Any
+
+from pydantic_ai import ModelRetry, RunContext
+
+from agent.context import PENDING_LIMIT, TurnContext, Voice
+from agent.prompt import defang
+from scheduler.book import Booked, Booking, book
+from scheduler.errors import BadTime, KeyReused
+from scheduler.find import pending_followups
+from scheduler.when import duration, local_instant
+
+ABOUT_LIMIT = 2000
+
+
+async def schedule_followup(
+    ctx: RunContext[TurnContext], about: str, delay: str | None = None, at: str | None = None
+) -> dict[str, Any]:
+    """Book a message or a piece of work for later in this conversation; the result is sent here by itself.
+
+    Args:
+        about: What to remind of or to do, complete enough to be understood later without the conversation.
+        delay: Elapsed time from now, such as "10 seconds", "2 hours", "1h30m", "3 days", "6 weeks".
+        at: Local date and time in the customer's time zone, such as "2026-12-01 09:30".
+            Give either delay or at. Give neither for work that should start now in the background.
+    """
+    context = ctx.deps
+    context.has_tried = True
+    about = " ".join(defang(about).replace("\x00", "").split())
+    if not about:
+        raise ModelRetry("about is empty: say what the follow-up is about")
+    if len(about) > ABOUT_LIMIT:
+        raise ModelRetry(f"about is longer than {ABOUT_LIMIT} characters: shorten it")
+    if delay and at:
+        raise ModelRetry("give either delay or at, not both")
+    when = " ".join((delay or at or "now").lower().split())
+    before = _met_before(context, when, about)
+    if before is not None:
+        return _answer(context, before, about)
+    due = _due(context, delay, at)
+    booked = await _book(context, about, when, due)
+    context.booked.append(booked)
+    context.on_booked()
+    return _answer(context, booked, about)
+
+
+def _due(context: TurnContext, delay: str | None, at: str | None) -> datetime | timedelta:
+    voice = context.voice
+    try:
+        if at:
+            due: datetime | timedelta = local_instant(at, voice.zone, voice.now)
+        else:
+            due = duration(delay) if delay else timedelta()
+    except BadTime as problem:
+        raise ModelRetry(f"{problem}. Nothing was booked.") from problem
+    refusal = context.refuse(due if isinstance(due, datetime) else voice.now + due)
+    if refusal is not None:
+        raise ModelRetry(f"{refusal} Nothing was booked.")
+    return due
+
+
+async def _book(context: TurnContext, about: str, when: str, due: datetime | timedelta) -> Booked:
+    voice = context.voice
+    same = hashlib.sha256(f"{when}\n{about.casefold()}".encode()).hexdigest()[:24]
+    async with context.database.transaction() as connection:
+        pending = await pending_followups(connection, voice.tenant, voice.conversation)
+        if len(pending) >= PENDING_LIMIT:
+            raise ModelRetry(
+                f"{PENDING_LIMIT} follow-ups are pending in this conversation, the most there may be. Nothing was booked:"
+                " offer to cancel one."
+            )
+        try:
+            return await book(
+                connection,
+                context.clock,
+                Booking(
+                    tenant=voice.tenant,
+                    kind="followup",
+                    due=due,
+                    conversation=voice.conversation,
+                    channel=voice.channel,
+                    payload={"about": about, "language": voice.language, "when": when, "is_work": when == "now"},
+                    reply_to=context.reply_to,
+                    parent=context.turn,
+                    idempotency_key=f"turn:{context.turn}:{same}",
+                ),
+            )
+        except KeyReused as problem:
+            raise ModelRetry(f"{problem}. Nothing was booked.") from problem
+
+
+def _met_before(context: TurnContext, when: str, about: str) -> Booked | None:
+    """Return what an earlier attempt at this turn, cut off before it could answer, has booked for the same thing."""
+    for wanted in ("when", "about"):
+        for found in context.booked_before:
+            if found.payload.get(wanted) == (when if wanted == "when" else about):
+                context.booked_before.remove(found)
+                booked = Booked(found.id, found.booked_for, replay=True)
+                context.booked.append(booked)
+                return booked
+    return None
+
+
+def local_time(at: datetime, voice: Voice) -> tuple[str, str]:
+    """Return an instant as the customer reads it, and the zone; with seconds where they matter."""
+    is_near = at - voice.now < timedelta(minutes=2)
+    return at.astimezone(voice.zone).strftime("%Y-%m-%d %H:%M:%S" if is_near else "%Y-%m-%d %H:%M"), voice.zone.key
+
+
+def _answer(context: TurnContext, booked: Booked, about: str) -> dict[str, Any]:
+    at, zone = local_time(booked.due_at, context.voice)
+    return {
+        "booked": True,
+        "id": booked.id,
+        "local_time": at,
+        "time_zone": zone,
+        "about": about,
+        "replay": booked.replay,
+    }

@@ -1,0 +1,106 @@
+"""`vuelvo migrate` and `vuelvo doctor`."""
+
+import json
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Any
+
+import click
+from alembic.util import CommandError
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from agent.models import UnknownModel, check_model
+from app.cli.run import fail, run
+from app.settings import Settings, secret_key
+from app.tenants_file import from_stored
+from app.wiring import open_database
+from store import tenants
+from store.database import Database
+from store.migrate import migrate as bring_up
+from store.migrate import newest, revision
+from store.secrets import SecretBox, WrongKey
+
+
+async def _migrate(settings: Settings) -> None:
+    async with open_database(settings) as database:
+        try:
+            changed = await bring_up(database)
+        except CommandError as problem:
+            fail(
+                f"the database's schema is not one this version knows ({problem}): use the version that made it, or newer"
+            )
+        click.echo(f"the schema is at {newest()}" + ("" if changed else ", as before"))
+
+
+@click.command()
+def migrate() -> None:
+    """Bring the database's schema up to date. Replicas may do so at the same time."""
+    run(_migrate)()
+
+
+async def _doctor(settings: Settings, as_json: bool) -> None:
+    checks: list[dict[str, Any]] = []
+
+    def note(name: str, is_well: bool, words: str) -> None:
+        checks.append({"check": name, "ok": is_well, "detail": words})
+
+    async with open_database(settings) as database:
+        await _look_at_database(database, note)
+        await _look_at_tenants(database, settings, note)
+    try:
+        if settings.model:
+            check_model(settings.model)
+        note("model", True, settings.model or "the offline stand-in; set VUELVO_MODEL to connect a real model")
+    except UnknownModel as problem:
+        note("model", False, str(problem))
+    note("time zones", True, f"tzdata {metadata.version('tzdata')}")
+    if as_json:
+        click.echo(json.dumps(checks, ensure_ascii=False, indent=2))
+    else:
+        for check in checks:
+            click.echo(f"{'ok  ' if check['ok'] else 'BAD '} {check['check']}: {check['detail']}")
+    if not all(check["ok"] for check in checks):
+        raise SystemExit(1)
+
+
+async def _look_at_database(database: Database, note: Any) -> None:
+    async with database.transaction() as connection:
+        version, at = (await connection.execute(text("select current_setting('server_version'), now()"))).one()
+    major = int(str(version).split(".")[0])
+    note("database", major >= 14, f"PostgreSQL {version}" + ("" if major >= 14 else ": 14 or newer is needed"))
+    skew = abs((datetime.now(UTC) - at).total_seconds())
+    note("clock", skew < 5, f"this host and the database differ by {skew:.1f} s; the database's decides")
+    found = await revision(database)
+    note(
+        "schema",
+        found == newest(),
+        f"at {found}" if found == newest() else f"at {found}, not {newest()}: vuelvo migrate",
+    )
+
+
+async def _look_at_tenants(database: Database, settings: Settings, note: Any) -> None:
+    try:
+        async with database.transaction() as connection:
+            rows = await tenants.find_all(connection)
+            states = dict(
+                (await connection.execute(text("select state, count(*) from tasks group by 1"))).tuples().all()
+            )
+    except SQLAlchemyError:
+        return  # the schema's check says what to do
+    box = SecretBox(secret_key(settings))
+    for row in rows:
+        try:
+            config = from_stored(row.config, box)
+            names = [name for name in ("web", "telegram", "whatsapp") if getattr(config.channels, name) is not None]
+            note(f"tenant {row.tenant}", True, f"channels {', '.join(names) or 'none'}")
+        except WrongKey as problem:
+            note(f"tenant {row.tenant}", False, str(problem))
+    note("tasks", True, ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none yet")
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+def doctor(as_json: bool) -> None:
+    """Look whether all is well; the exit code says so."""
+    run(_doctor)(as_json=as_json)

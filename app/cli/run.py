@@ -1,0 +1,93 @@
+"""What every command does first and last: read the settings, set up the log, turn what is wrong into one clear line."""
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Any, NoReturn
+
+import click
+
+from agent.models import UnknownModel, check_model
+from app.settings import Settings, SettingsError, load
+from store.embedded import EmbeddedServerError
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def set_up_log(settings: Settings, level: int = logging.INFO) -> None:
+    """Write the log to standard error, in the form the settings ask for."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        JsonLines()
+        if settings.log_format == "json"
+        else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    )
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    # Their info lines repeat addresses, and a Telegram token stands in its address.
+    for library in ("httpx", "httpcore", "aiogram", "aiohttp", "openai", "anthropic", "twilio"):
+        logging.getLogger(library).setLevel(logging.WARNING)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+
+
+def fail(message: str, code: int = 1) -> NoReturn:
+    """End with a message on standard error and an exit code: 2 for what was asked wrongly, 1 for what went wrong."""
+    click.echo(f"vuelvo: {message}", err=True)
+    raise SystemExit(code)
+
+
+def run(command: Callable[..., Coroutine[Any, Any, None]], *, level: int = logging.INFO) -> Callable[..., None]:
+    """Make a click callback of an async function that is handed the settings first."""
+
+    @wraps(command)
+    def call(*given: Any, **options: Any) -> None:
+        try:
+            settings = load()
+        except SettingsError as problem:
+            fail(str(problem), 2)
+        set_up_log(settings, level)
+        try:
+            if settings.model is not None:
+                check_model(settings.model)
+            asyncio.run(command(settings, *given, **options))
+        except UnknownModel as problem:
+            fail(f"VUELVO_MODEL: {problem}", 2)
+        except EmbeddedServerError as problem:
+            fail(str(problem))
+        except KeyboardInterrupt:
+            raise SystemExit(130) from None
+
+    return call
+
+
+def show(rows: Any, *, as_json: bool, columns: list[str]) -> None:
+    """Print rows (a list of dicts) as JSON or as a table."""
+    if as_json:
+        click.echo(json.dumps(rows, ensure_ascii=False, indent=2, default=str))
+        return
+    if not rows:
+        click.echo("nothing")
+        return
+    from rich.console import Console  # noqa: PLC0415 - takes a tenth of a second to import, and only tables need it
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(str(row.get(column) if row.get(column) is not None else "") for column in columns))
+    Console(soft_wrap=not sys.stdout.isatty()).print(table)

@@ -1,0 +1,105 @@
+"""`vuelvo serve` and `vuelvo work`."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+
+import click
+import uvicorn
+
+from app.cli.run import fail, run
+from app.http import application
+from app.receivers import Receivers
+from app.settings import Settings
+from app.wiring import running
+
+log = logging.getLogger(__name__)
+
+
+class Server(uvicorn.Server):
+    """Leaves the signals to us: they stop the poller as well."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def open_port(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Ends with a clear line when the port is taken or the host is not ours."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as problem:
+        listening.close()
+        fail(
+            f"cannot listen on {host}:{port} ({problem.strerror}): set VUELVO_PORT or VUELVO_HOST, or stop what is there"
+        )
+    return listening
+
+
+def stop_signal() -> asyncio.Event:
+    """Return an event that SIGINT and SIGTERM set."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+async def _serve(settings: Settings, no_poller: bool) -> None:
+    stop = stop_signal()
+    listening = open_port(settings.host, settings.port)
+    with contextlib.closing(listening):
+        async with running(settings, poll=not no_poller) as house:
+            server = Server(
+                uvicorn.Config(
+                    application(house),
+                    lifespan="off",
+                    log_config=None,
+                    access_log=False,
+                    timeout_graceful_shutdown=5,
+                    server_header=False,
+                )
+            )
+            receivers = asyncio.create_task(Receivers(house.service, settings, house.stopping).run())
+            serving = asyncio.create_task(server.serve(sockets=[listening]))
+            host, port = listening.getsockname()[:2]
+            click.echo(f"Vuelvo is here: {settings.public_url or f'http://{_shown(host)}:{port}'}/")
+            await asyncio.wait({serving, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
+            log.info("stopping: what is in hand is finished or given back")
+            house.stopping.set()
+            server.should_exit = True
+            await asyncio.gather(serving, receivers)
+
+
+def _shown(host: str) -> str:
+    return "localhost" if host in ("127.0.0.1", "0.0.0.0", "::", "::1") else host  # noqa: S104 - only shown
+
+
+async def _work(settings: Settings) -> None:
+    stop = stop_signal()
+    async with running(settings):
+        log.info("working: what falls due is done")
+        await stop.wait()
+        log.info("stopping: what is in hand is finished or given back")
+
+
+@click.command()
+@click.option("--no-poller", is_flag=True, help="Only serve; leave what falls due to `vuelvo work`.")
+def serve(no_poller: bool) -> None:
+    """Serve the widget and the webhooks, and do what falls due.
+
+    The first run makes the database and a tenant named demo, and prints the address of a page to try it.
+    """
+    run(_serve)(no_poller=no_poller)
+
+
+@click.command()
+def work() -> None:
+    """Do what falls due, and nothing else. Any number of these may run on one database."""
+    run(_work)()

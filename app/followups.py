@@ -1,0 +1,68 @@
+"""Story two: a time came.
+
+1. The poller has claimed a follow-up without its conversation's lane: the agent writes it, however long that takes, while
+   the customer chats on. The text is kept on the row.
+2. The poller claims it again with the lane: what has changed meanwhile is looked at (cancelled, expired), and it is said.
+"""
+
+import logging
+
+from agent import followup
+from agent.errors import AgentError
+from agent.models import UnknownModel
+from app.service import Service, voice_of
+from app.speak import Speech
+from scheduler import settle
+from scheduler.errors import TryAgain
+from scheduler.retry import BUDGET
+from scheduler.task import Task
+from store import conversations, messages
+
+log = logging.getLogger(__name__)
+
+
+async def come_back(service: Service, task: Task) -> None:
+    """Do the next step of a due follow-up: write it, or say it."""
+    tenant = await service.tenant(task.tenant)
+    if tenant is None:
+        raise TryAgain(f"tenant {task.tenant} is not configured any more: apply its file again")
+    async with service.database.transaction() as connection:
+        if await settle.is_cancelled(connection, task) and not task.sending:
+            await settle.cancel(connection, service.clock, task)
+            return
+        if task.expires_at is not None and task.expires_at <= task.claimed_at and not task.sending:
+            await settle.expire(connection, service.clock, task)
+            return
+        conversation = await conversations.find(connection, task.tenant, task.conversation or 0)
+        assert conversation is not None  # a foreign key holds it
+        said = await messages.read(
+            connection,
+            task.tenant,
+            conversation.id,
+            before=conversation.last_seq + 1,
+            limit=tenant.agent.history,
+        )
+    if task.text is not None:
+        lateness = (task.claimed_at - task.booked_for).total_seconds()
+        service.counts.lateness.labels(task.tenant, conversation.channel).observe(max(lateness, 0))
+        await Speech(service, tenant, conversation, task, task.text, kind="followup").say()
+        return
+    about, is_work = str(task.payload.get("about", "")), bool(task.payload.get("is_work"))
+    language = str(task.payload.get("language") or tenant.languages[0])
+    try:
+        words = await followup.write(
+            service.returning,
+            service.models.find(tenant.agent.model),
+            voice_of(tenant, conversation, task.claimed_at, language=language),
+            said,
+            about=about,
+            is_work=is_work,
+            booked_at=task.created_at,
+        )
+    except (AgentError, UnknownModel) as problem:
+        if task.attempt < BUDGET and not isinstance(problem, UnknownModel):
+            raise TryAgain(str(problem)) from problem
+        log.error("a follow-up of tenant %s was not written: %s; its stored words go out", task.tenant, problem)
+        words = followup.stored_words(language, about, is_work=is_work)
+    async with service.database.transaction() as connection:
+        await settle.keep_text(connection, service.clock, task, words)

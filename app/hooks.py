@@ -1,0 +1,120 @@
+"""The doors at which providers knock. Each request is proved to be the provider's before anything is looked up by it or
+kept of it, and its message is committed before it is answered."""
+
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from app.inbox import receive
+from app.service import Service
+from app.settings import Settings
+from app.tenants_file import TenantConfig
+from channels.errors import Malformed, Refused
+from channels.request import Problem, read_body, read_json
+from channels.telegram import inbound as telegram
+from channels.whatsapp import inbound as whatsapp
+from channels.whatsapp import signature
+from channels.whatsapp.section import WhatsAppSection
+from store import deliveries
+from store.secrets import SecretBox
+
+FORBIDDEN = "The request is not proved to come from the provider. Nothing was kept of it."
+
+
+def telegram_secret(box: SecretBox, tenant: str, bot_id: str) -> str:
+    """Return the secret that Telegram is told when the webhook is set, and repeats with each update."""
+    return box.derive(f"telegram webhook {tenant} {bot_id}")
+
+
+def hook_routes(service: Service, settings: Settings) -> list[Route]:
+    """Return the webhooks' routes."""
+
+    async def find(request: Request) -> TenantConfig:
+        tenant = await service.tenant(request.path_params["tenant"])
+        if tenant is None:
+            raise Problem(404, "There is no such tenant.")
+        return tenant
+
+    async def on_telegram(request: Request) -> Response:
+        tenant = await find(request)
+        section = tenant.channels.telegram
+        if section is None:
+            raise Problem(404, "This tenant has no Telegram channel.")
+        try:
+            secret = telegram_secret(service.box, tenant.tenant, section.bot_id)
+            telegram.check_secret(request.headers.get("x-telegram-bot-api-secret-token"), secret)
+        except Refused as refused:
+            raise Problem(403, FORBIDDEN) from refused
+        update = await read_json(request)
+        try:
+            inbound = telegram.read_update(update, tenant.tenant, section.bot_id)
+        except Malformed:
+            return Response()  # theirs, but nothing to answer: were it not accepted, it would come again
+        await receive(service, inbound)
+        return Response()
+
+    async def signed_form(request: Request) -> tuple[TenantConfig, WhatsAppSection, list[tuple[str, str]]]:
+        tenant = await find(request)
+        section = tenant.channels.whatsapp
+        if section is None:
+            raise Problem(404, "This tenant has no WhatsApp channel.")
+        body = await read_body(request)
+        try:
+            form = parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=200)
+        except ValueError as problem:
+            raise Problem(403, FORBIDDEN) from problem
+        try:
+            signature.check(section, _signed_url(request, settings), form, request.headers)
+        except Refused as refused:
+            raise Problem(403, FORBIDDEN) from refused
+        return tenant, section, form
+
+    async def on_whatsapp(request: Request) -> Response:
+        tenant, section, form = await signed_form(request)
+        try:
+            inbound = whatsapp.read_message(section, tenant.tenant, form)
+        except Refused as refused:
+            raise Problem(403, FORBIDDEN) from refused
+        except Malformed:
+            return Response(status_code=204)
+        await receive(service, inbound)
+        return Response(status_code=204)
+
+    async def on_status(request: Request) -> Response:
+        tenant, section, form = await signed_form(request)
+        try:
+            status = whatsapp.read_status(section, form)
+        except Refused as refused:
+            raise Problem(403, FORBIDDEN) from refused
+        except Malformed:
+            return Response(status_code=204)
+        async with service.database.transaction() as connection:
+            await deliveries.note_status(
+                connection,
+                tenant.tenant,
+                int(request.path_params["delivery"]),
+                status.provider_id,
+                status.status,
+                status.error_code,
+            )
+        return Response(status_code=204)
+
+    return [
+        Route("/hooks/telegram/{tenant}", on_telegram, methods=["POST"]),
+        Route("/hooks/whatsapp/{tenant}", on_whatsapp, methods=["POST"]),
+        Route("/hooks/whatsapp/{tenant}/status/{delivery:int}", on_status, methods=["POST"]),
+    ]
+
+
+def _signed_url(request: Request, settings: Settings) -> str:
+    """Return the URL that Twilio was given: our public one, with path and query byte for byte as they came."""
+    base = settings.public_url or f"{request.url.scheme}://{request.url.netloc}"
+    path = request.scope.get("raw_path") or request.scope["path"].encode()
+    query = request.scope.get("query_string", b"")
+    return (
+        base
+        + path.split(b"?")[0].decode("utf-8", "replace")
+        + ("?" + query.decode("utf-8", "replace") if query else "")
+    )

@@ -1,0 +1,161 @@
+"""The HTTP side as one application: the widget, the webhooks, and whether all is well."""
+
+import logging
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from prometheus_client import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from app.hooks import hook_routes
+from app.inbox import receive
+from app.service import Service
+from app.wiring import Running
+from channels.request import Problem
+from scheduler.cancel import cancel
+from scheduler.find import oldest_due, pending_followups
+from scheduler.when import known_zone
+from store import conversations
+from web_widget.routes import routes as widget_routes
+from web_widget.web import Pending, Web, WebTenant
+
+log = logging.getLogger(__name__)
+
+OLDEST_DUE_LIMIT = 60.0
+"""Seconds a task may have been due before the service calls itself unfit."""
+
+
+def application(running: Running) -> Starlette:
+    """Return the ASGI application of a running service."""
+    service = running.service
+    web = Web(
+        database=service.database,
+        signals=service.signals,
+        find_tenant=partial(_find_web_tenant, service),
+        receive=partial(receive, service),
+        pending=partial(_pending, service),
+        cancel=partial(_cancel, service),
+        stopping=running.stopping,
+    )
+    return Starlette(
+        routes=[
+            Route("/healthz", lambda _: JSONResponse({"status": "alive"})),
+            Route("/readyz", partial(_ready, running)),
+            Route("/metrics", partial(_metrics, service)),
+            *hook_routes(service, running.settings),
+            *widget_routes(web),
+        ],
+        exception_handlers={
+            Problem: _on_problem,
+            HTTPException: _on_http,
+            OperationalError: _on_database,
+            DBAPIError: _on_database,
+            PoolTimeout: _on_database,
+            OSError: _on_database,
+            Exception: _on_surprise,
+        },
+    )
+
+
+def _on_problem(_: Request, problem: Exception) -> Response:
+    assert isinstance(problem, Problem)
+    return problem.response()
+
+
+def _on_http(_: Request, problem: Exception) -> Response:
+    assert isinstance(problem, HTTPException)
+    details = {404: "There is nothing at this address.", 405: "This address does not take this method."}
+    return Problem(
+        problem.status_code, details.get(problem.status_code, problem.detail), headers=dict(problem.headers or {})
+    ).response()
+
+
+def _on_database(_: Request, problem: Exception) -> Response:
+    log.warning("a request was refused, the database does not answer: %s", type(problem).__name__)
+    return Problem(
+        503, "The database does not answer just now; nothing was kept. Try again shortly.", headers={"retry-after": "2"}
+    ).response()
+
+
+def _on_surprise(_: Request, problem: Exception) -> Response:
+    return Problem(500, "Something went wrong here; it has been logged. Trying again later may help.").response()
+
+
+async def _ready(running: Running, _: Request) -> Response:
+    """Fit to serve: the database answers, this process's poller looks, and nothing has been due for long."""
+    problems = []
+    age = None
+    try:
+        async with running.service.database.transaction() as connection:
+            await connection.execute(text("select 1"))
+            age = await oldest_due(connection, running.service.clock.override())
+    except (DBAPIError, OSError, PoolTimeout):
+        problems.append("the database does not answer")
+    beat = running.poller and running.poller.beat_at
+    limit = 2 * running.settings.poll_interval.total_seconds()
+    if running.poller and (beat is None or time.monotonic() - beat > limit):
+        problems.append(f"the poller has not looked for more than {limit:g} seconds")
+    if age is not None and age > OLDEST_DUE_LIMIT:
+        problems.append(f"a task has been due for {age:.0f} seconds")
+    return JSONResponse(
+        {
+            "status": "ready" if not problems else "not ready",
+            "problems": problems,
+            "oldest_due_seconds": age,
+            "hears_other_processes": running.service.signals.is_alive,
+        },
+        status_code=503 if problems else 200,
+    )
+
+
+async def _metrics(service: Service, _: Request) -> Response:
+    lines = [generate_latest(service.counts.registry).decode()]
+    async with service.database.transaction() as connection:
+        age = await oldest_due(connection, service.clock.override())
+        rows = await connection.execute(
+            text(
+                "select kind, state, count(*) from tasks where state in ('scheduled', 'firing') group by 1, 2 order by 1, 2"
+            )
+        )
+        lines += ["# TYPE vuelvo_oldest_due_seconds gauge", f"vuelvo_oldest_due_seconds {age}"]
+        lines.append("# TYPE vuelvo_tasks_active gauge")
+        lines += [f'vuelvo_tasks_active{{kind="{kind}",state="{state}"}} {count}' for kind, state, count in rows]
+    return Response("\n".join(lines) + "\n", media_type=CONTENT_TYPE_LATEST)
+
+
+async def _find_web_tenant(service: Service, name: str) -> WebTenant | None:
+    tenant = await service.tenant(name)
+    if tenant is None or tenant.channels.web is None:
+        return None
+    return WebTenant(
+        name=tenant.tenant,
+        title=tenant.channels.web.title or tenant.name,
+        section=tenant.channels.web,
+        language=tenant.languages[0],
+        time_zone=tenant.time_zone,
+    )
+
+
+async def _pending(service: Service, tenant: str, conversation: int) -> Sequence[Pending]:
+    config = await service.tenant(tenant)
+    async with service.database.transaction() as connection:
+        held_with = await conversations.find(connection, tenant, conversation)
+        found = await pending_followups(connection, tenant, conversation)
+    zone = known_zone(held_with.time_zone if held_with else None)
+    name = zone.key if zone else config.time_zone if config else "UTC"
+    return [Pending(task.id, str(task.payload.get("about", "")), task.booked_for, name) for task in found]
+
+
+async def _cancel(service: Service, tenant: str, conversation: int, task: int) -> str | None:
+    async with service.database.transaction() as connection:
+        done = await cancel(connection, service.clock, tenant, [task], conversation=conversation, kind="followup")
+    return "cancelled" if done.cancelled else "raced" if done.raced else None

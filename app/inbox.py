@@ -1,0 +1,214 @@
+"""Story one: a message came.
+
+1. `receive`: contact and conversation are found or opened, the message is recorded and its turn booked, in one
+   transaction, before the channel is told that it arrived. A repeat stops at its provider's id.
+2. `answer`: the poller has claimed the turn and holds the conversation's lane. The agent reads what was said and answers.
+   If the customer wrote more meanwhile, and nothing has been booked yet, it reads again: one answer to all of it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy.exc import IntegrityError
+
+from agent import turn
+from agent.context import TurnContext
+from agent.errors import AgentError
+from agent.models import UnknownModel
+from agent.phrases import phrase
+from app.service import Service, language_of, voice_of
+from app.speak import Speech
+from app.tenants_file import TenantConfig
+from channels.message import REACHABLE, Inbound, Origin, Received
+from scheduler import settle
+from scheduler.errors import TryAgain
+from scheduler.find import booked_by
+from scheduler.gather import gather_turn
+from scheduler.hold import WINDOW_CLOSED, release
+from scheduler.poller import DUE
+from scheduler.task import Task
+from store import contacts, conversations, messages
+from store.contacts import Contact
+from store.conversations import Conversation
+from store.messages import Message
+
+log = logging.getLogger(__name__)
+
+GATHER = timedelta(seconds=1)
+"""How long a turn waits for the next of several quick messages, where people type in pieces."""
+QUICK = timedelta(seconds=1)
+GATHER_ON_WEB = timedelta(milliseconds=300)
+"""On the web the first message is answered at once; only one that follows within a second of another waits."""
+READ_AGAIN = 5
+"""How often one turn may start over because more was written."""
+TYPING_EVERY = 4.5
+"""Seconds; Telegram shows the sign for five."""
+ATTEMPTS = 3
+"""Attempts at an answer before the customer is told that there is none now."""
+
+
+async def receive(service: Service, inbound: Inbound) -> Received:
+    """Record a customer's message and book the turn that answers it; committed when this returns."""
+    key = f"{inbound.channel}:{inbound.provider_id}"
+    try:
+        received = await _record(service, inbound, key)
+    except IntegrityError:
+        # Two processes took in the same message at the same moment: the other one's row stands.
+        received = await _record(service, inbound, key)
+    if received.is_new:
+        service.counts.received.labels(inbound.tenant, inbound.channel).inc()
+        service.signals.hint(DUE)
+        service.signals.hint(f"message {received.conversation}")
+    return received
+
+
+async def _record(service: Service, inbound: Inbound, key: str) -> Received:
+    async with service.database.transaction() as connection:
+        known = await messages.seq_of_inbound(connection, inbound.tenant, key)
+        if known is not None:
+            return Received(*known, is_new=False)
+        contact = await contacts.meet(
+            connection,
+            Contact(
+                tenant=inbound.tenant,
+                channel=inbound.channel,
+                address=inbound.address,
+                address_key=inbound.address_key,
+                name=inbound.name,
+                language=inbound.language,
+                time_zone=inbound.time_zone,
+            ),
+        )
+        conversation = await conversations.open_conversation(connection, inbound.tenant, contact, inbound.thread)
+        is_quick = await conversations.has_written_within(
+            connection, inbound.tenant, conversation, QUICK, service.clock.override()
+        )
+        seq = await messages.add(
+            connection,
+            inbound.tenant,
+            conversation,
+            "customer",
+            "message",
+            inbound.text,
+            now=service.clock.override(),
+            inbound_key=key,
+        )
+        await release(connection, service.clock, inbound.tenant, WINDOW_CLOSED, conversation=conversation)
+        await gather_turn(
+            connection,
+            service.clock,
+            tenant=inbound.tenant,
+            conversation=conversation,
+            channel=inbound.channel,
+            reply_to=inbound.reply_to,
+            pause=GATHER if inbound.channel != "web" else GATHER_ON_WEB if is_quick else timedelta(),
+        )
+    return Received(conversation, seq, is_new=True)
+
+
+async def answer(service: Service, task: Task) -> None:
+    """Answer what the customer has written and nobody has answered yet, and settle the turn."""
+    tenant = await service.tenant(task.tenant)
+    conversation, said = await _read(service, task)
+    if tenant is None:
+        raise TryAgain(f"tenant {task.tenant} is not configured any more: apply its file again")
+    if task.text is not None:  # written before, and cut off or refused on its way out
+        await Speech(service, tenant, conversation, task, task.text, kind="reply").say()
+        return
+    if not _unanswered(conversation, said):
+        async with service.database.transaction() as connection:
+            await settle.skip(connection, service.clock, task, "nothing left to answer")
+        return
+    typing = asyncio.create_task(_show_typing(service, tenant, conversation, task))
+    try:
+        await _write_and_say(service, tenant, conversation, said, task)
+    finally:
+        typing.cancel()
+        await asyncio.gather(typing, return_exceptions=True)
+
+
+async def _write_and_say(
+    service: Service, tenant: TenantConfig, conversation: Conversation, said: Sequence[Message], task: Task
+) -> None:
+    error: str | None = None
+    for _ in range(READ_AGAIN):
+        unanswered = _unanswered(conversation, said)
+        context = await _context(service, tenant, conversation, unanswered, task)
+        try:
+            words = await turn.answer(
+                service.answering,
+                service.models.find(tenant.agent.model),
+                context,
+                [message for message in said if message not in unanswered],
+                unanswered=unanswered,
+            )
+        except (AgentError, UnknownModel) as problem:
+            if task.attempt < ATTEMPTS and not isinstance(problem, UnknownModel):
+                raise TryAgain(str(problem)) from problem
+            log.error("a turn of tenant %s got no answer: %s", task.tenant, problem)
+            words, error = phrase("no_answer", context.voice.language), str(problem)[:500]
+        finally:
+            if context.refused_promises:
+                service.counts.refused_promises.labels(task.tenant).inc(context.refused_promises)
+        if error or context.has_changed_something():
+            break
+        conversation, said = await _read(service, task)
+        if _unanswered(conversation, said)[-1].seq == unanswered[-1].seq:
+            break
+    await Speech(
+        service, tenant, conversation, task, words, kind="reply", answers_up_to=unanswered[-1].seq, error=error
+    ).say()
+
+
+async def _read(service: Service, task: Task) -> tuple[Conversation, Sequence[Message]]:
+    tenant = await service.tenant(task.tenant)
+    limit = tenant.agent.history if tenant else 1
+    async with service.database.transaction() as connection:
+        conversation = await conversations.find(connection, task.tenant, task.conversation or 0)
+        assert conversation is not None  # a foreign key holds it
+        said = await messages.read(
+            connection, task.tenant, conversation.id, before=conversation.last_seq + 1, limit=limit
+        )
+    return conversation, said
+
+
+def _unanswered(conversation: Conversation, said: Sequence[Message]) -> list[Message]:
+    return [message for message in said if message.role == "customer" and message.seq > conversation.answered_seq]
+
+
+async def _context(
+    service: Service, tenant: TenantConfig, conversation: Conversation, unanswered: Sequence[Message], task: Task
+) -> TurnContext:
+    async with service.database.transaction() as connection:
+        now = await service.clock.now(connection)
+        booked_before = await booked_by(connection, task.tenant, task.id) if task.attempt > 1 else ()
+    channel = None if conversation.channel == "web" else await service.channel(tenant, conversation.channel)
+    origin = Origin(conversation.channel, conversation.address, conversation.last_inbound_at)
+
+    def refuse(due: datetime) -> str | None:
+        reach = channel.assess(origin, due, now) if channel else REACHABLE
+        return None if reach.possible else reach.advice
+
+    return TurnContext(
+        voice=voice_of(tenant, conversation, now, language=language_of(tenant, conversation, unanswered[-1].text)),
+        turn=task.id,
+        database=service.database,
+        clock=service.clock,
+        reply_to=task.reply_to,
+        refuse=refuse,
+        on_booked=lambda: service.signals.hint(DUE),
+        booked_before=list(booked_before),
+    )
+
+
+async def _show_typing(service: Service, tenant: TenantConfig, conversation: Conversation, task: Task) -> None:
+    """Show that an answer is being written, again and again as long as it is."""
+    channel = None if conversation.channel == "web" else await service.channel(tenant, conversation.channel)
+    while True:
+        if channel is None:
+            service.signals.hint(f"typing {conversation.id}")
+        else:
+            await channel.typing(conversation.address, conversation.thread, task.reply_to)
+        await asyncio.sleep(TYPING_EVERY)

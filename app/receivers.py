@@ -1,0 +1,100 @@
+"""Asking Telegram for messages, where no webhook brings them: one process a bot, held by a lease in the database.
+
+Telegram refuses a second poller of the same bot. Whoever holds the lease asks; it is renewed while asking, and another
+process takes over when it runs out.
+"""
+
+import asyncio
+import contextlib
+import logging
+from functools import partial
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.inbox import receive
+from app.service import Service
+from app.settings import Settings
+from app.tenants_file import TenantConfig, from_stored
+from app.wiring import new_receiver_name
+from channels.telegram.polling import poll
+from store import tenants
+
+log = logging.getLogger(__name__)
+
+LEASE = 30.0
+LOOK_EVERY = 5.0
+
+
+def is_polled(tenant: TenantConfig, settings: Settings) -> bool:
+    """Tell whether a tenant's bot is asked for messages, rather than telling us by its webhook."""
+    section = tenant.channels.telegram
+    if section is None or section.receive == "webhook":
+        return False
+    return section.receive == "polling" or settings.public_url is None
+
+
+class Receivers:
+    """The bots this process asks."""
+
+    def __init__(self, service: Service, settings: Settings, stopping: asyncio.Event) -> None:
+        self._service, self._settings, self._stopping = service, settings, stopping
+        self._name = new_receiver_name()
+        self._asking: dict[str, tuple[TenantConfig, asyncio.Event, asyncio.Task[None]]] = {}
+
+    async def run(self) -> None:
+        """Ask until `stopping` is set."""
+        try:
+            while not self._stopping.is_set():
+                try:
+                    await self._look()
+                except (SQLAlchemyError, OSError) as problem:
+                    log.warning("cannot look after the Telegram bots now (%s)", type(problem).__name__)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_EVERY):
+                        await self._stopping.wait()
+        finally:
+            for bot in list(self._asking):
+                await self._stop(bot)
+
+    async def _look(self) -> None:
+        """Ask for whom we should, stop for whom we should not."""
+        async with self._service.database.transaction() as connection:
+            rows = await tenants.find_all(connection)
+        wanted = {}
+        for row in rows:
+            config = from_stored(row.config, self._service.box)
+            if config.channels.telegram is not None and is_polled(config, self._settings):
+                wanted[config.channels.telegram.bot_id] = config
+        for bot, (config, _, task) in list(self._asking.items()):
+            if task.done() or wanted.get(bot) != config or not await self._hold(bot):
+                await self._stop(bot)
+        for bot, config in wanted.items():
+            if bot not in self._asking and await self._hold(bot):
+                self._start(bot, config)
+
+    async def _hold(self, bot: str) -> bool:
+        async with self._service.database.transaction() as connection:
+            return await tenants.hold_receiver(connection, "telegram", bot, self._name, LEASE)
+
+    def _start(self, bot: str, config: TenantConfig) -> None:
+        section = config.channels.telegram
+        assert section is not None
+        stop = asyncio.Event()
+        asking = poll(
+            section,
+            self._settings.telegram_api_url,
+            partial(receive, self._service),
+            config.tenant,
+            stop,
+            remove_webhook=section.receive == "polling",
+        )
+        self._asking[bot] = (config, stop, asyncio.create_task(asking, name=f"telegram {config.tenant}"))
+        log.info("asking Telegram for the messages of tenant %s", config.tenant)
+
+    async def _stop(self, bot: str) -> None:
+        _, stop, task = self._asking.pop(bot)
+        stop.set()
+        await asyncio.gather(task, return_exceptions=True)
+        with contextlib.suppress(SQLAlchemyError, OSError):
+            async with self._service.database.transaction() as connection:
+                await tenants.release_receiver(connection, "telegram", bot, self._name)

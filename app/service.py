@@ -1,0 +1,130 @@
+"""What the two stories share: the database, the clock, the tenants as configured now, their channels, their models."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from pydantic_ai import Agent
+from store.secrets import SecretBox
+
+from agent.context import TurnContext, Voice
+from agent.language import detect
+from agent.models import Models
+from app.tenants_file import TenantConfig, from_stored
+from channels.channel import Channel
+from scheduler.clock import Clock
+from scheduler.when import known_zone
+from store import tenants
+from store.conversations import Conversation
+from store.database import Database
+from store.signals import Signals
+
+FRESH = 2.0
+"""Seconds for which a tenant's configuration is used without another look."""
+
+
+class Counts:
+    """What is counted, for `/metrics`."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.received = Counter(
+            "vuelvo_messages_received_total",
+            "Messages of customers taken in",
+            ["tenant", "channel"],
+            registry=self.registry,
+        )
+        self.settled = Counter(
+            "vuelvo_tasks_settled_total",
+            "Tasks by what became of them",
+            ["tenant", "kind", "state"],
+            registry=self.registry,
+        )
+        self.refused_promises = Counter(
+            "vuelvo_promises_refused_total",
+            "Replies that promised to come back without a booking, and did not go out",
+            ["tenant"],
+            registry=self.registry,
+        )
+        self.lateness = Histogram(
+            "vuelvo_followup_lateness_seconds",
+            "From when a follow-up was booked for to when it was said",
+            ["tenant", "channel"],
+            buckets=(0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 3600),
+            registry=self.registry,
+        )
+
+
+@dataclass(slots=True)
+class Service:
+    """One process's share of the service."""
+
+    database: Database
+    clock: Clock
+    signals: Signals
+    models: Models
+    box: SecretBox
+    answering: Agent[TurnContext, str]
+    returning: Agent[Voice, str]
+    make_channel: Callable[[TenantConfig, str], Channel | None]
+    counts: Counts = field(default_factory=Counts)
+    _tenants: dict[str, tuple[float, int, TenantConfig]] = field(default_factory=dict)
+    _channels: dict[tuple[str, str], tuple[int, Channel]] = field(default_factory=dict)
+
+    async def tenant(self, name: str) -> TenantConfig | None:
+        """Return a tenant as it is configured now, give or take two seconds; None when there is none such."""
+        known = self._tenants.get(name)
+        if known and time.monotonic() - known[0] < FRESH:
+            return known[2]
+        async with self.database.transaction() as connection:
+            row = await tenants.find(connection, name)
+        if row is None:
+            self._tenants.pop(name, None)
+            return None
+        config = known[2] if known and known[1] == row.revision else from_stored(row.config, self.box)
+        self._tenants[name] = (time.monotonic(), row.revision, config)
+        return config
+
+    async def channel(self, tenant: TenantConfig, name: str) -> Channel | None:
+        """Return a tenant's sender on a network channel; None when it has none (any more)."""
+        revision = self._tenants[tenant.tenant][1]
+        known = self._channels.get((tenant.tenant, name))
+        if known and known[0] == revision:
+            return known[1]
+        if known:
+            await known[1].close()
+            del self._channels[tenant.tenant, name]
+        channel = self.make_channel(tenant, name)
+        if channel is not None:
+            self._channels[tenant.tenant, name] = (revision, channel)
+        return channel
+
+    async def close(self) -> None:
+        """Close the channels' connections."""
+        for _, channel in self._channels.values():
+            await channel.close()
+        self._channels.clear()
+
+
+def voice_of(tenant: TenantConfig, conversation: Conversation, now: datetime, *, language: str) -> Voice:
+    """Return in whose name, to whom, in which language and zone the agent speaks."""
+    return Voice(
+        tenant=tenant.tenant,
+        business=tenant.name,
+        section=tenant.agent,
+        conversation=conversation.id,
+        channel=conversation.channel,
+        zone=known_zone(conversation.time_zone) or ZoneInfo(tenant.time_zone),
+        language=language,
+        customer=conversation.name,
+        now=now,
+    )
+
+
+def language_of(tenant: TenantConfig, conversation: Conversation, words: str) -> str:
+    """Return the language to answer in: that of the words, else what the channel knows, else the tenant's first."""
+    known = conversation.language if conversation.language in tenant.languages else tenant.languages[0]
+    return detect(words, known)

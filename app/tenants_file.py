@@ -1,0 +1,420 @@
+"""What a business writes down: its file, checked with file, line and field named in whatever is wrong, and its stored form.
+
+A file is YAML, one tenant a document. `${NAME}` in a text stands for an environment variable, `$${` for a plain `${`.
+No value is ever repeated in a message: it may be a secret.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_args
+from zoneinfo import available_timezones
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, StringConstraints, ValidationError
+
+from agent.language import Language
+from agent.section import AgentSection
+from channels.telegram.bot import TelegramSection
+from channels.web.section import WebSection
+from channels.whatsapp.section import WhatsAppSection
+from scheduler.when import known_zone
+from store.secrets import PREFIX, SecretBox
+
+DEMO = Path(__file__).with_name("demo_tenant.yaml")
+LARGEST_FILE = 1_000_000
+"""Bytes."""
+MOST_VALUES = 50_000
+"""Values in one document, each counted as often as an alias repeats it."""
+HIDDEN = "********"
+
+Place = tuple[str | int, ...]
+
+
+def _slug(given: str) -> str:
+    if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,39}", given) is None:
+        raise ValueError("write small letters a-z, digits and hyphens, at most 40, with a letter or digit first")
+    return given
+
+
+def _time_zone(given: str) -> str:
+    if known_zone(given) is None:
+        wanted = given.lower().replace(" ", "_")
+        zones = {zone.lower(): zone for zone in sorted(available_timezones())}
+        near = [name for name in zones if name.endswith(f"/{wanted}")] or difflib.get_close_matches(wanted, zones, 1)
+        hint = f"; did you mean {zones[near[0]]}?" if near else ""
+        raise ValueError(f"it must be a name of the IANA time zone database, such as America/Bogota{hint}")
+    return given
+
+
+class ChannelsSection(BaseModel, extra="forbid", frozen=True):
+    """Where customers write. Only the web channel is there without being asked for; `web: null` takes it away."""
+
+    web: WebSection | None = WebSection()
+    telegram: TelegramSection | None = None
+    whatsapp: WhatsAppSection | None = None
+
+
+class TenantConfig(BaseModel, extra="forbid", frozen=True):
+    """One tenant: who the business is, how its agent speaks, and where."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    tenant: Annotated[str, AfterValidator(_slug), Field(json_schema_extra={"pattern": "^[a-z0-9][a-z0-9-]{0,39}$"})]
+    name: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100)]
+    time_zone: Annotated[str, AfterValidator(_time_zone)]
+    languages: Annotated[tuple[Language, ...], Field(min_length=1)] = ("en",)
+    """The first is spoken where nothing tells another."""
+    agent: AgentSection = AgentSection()
+    channels: ChannelsSection = ChannelsSection()
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong with a file."""
+
+    file: str
+    line: int | None
+    field: str
+    words: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        return f"{where}: {self.field}: {self.words}" if self.field else f"{where}: {self.words}"
+
+
+class TenantFileError(Exception):
+    """A tenants' file, or a stored tenant, that cannot be used; one problem a line."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+def load_file(path: Path, environ: Mapping[str, str]) -> list[TenantConfig]:
+    """Read every tenant of a file; `environ` is what `${NAME}` is looked up in. Raises TenantFileError, all or nothing."""
+    text = _read(path)
+    configs: list[TenantConfig] = []
+    problems: list[Problem] = []
+    first_lines: dict[str, int] = {}
+    try:
+        for node in yaml.compose_all(text, Loader=yaml.SafeLoader):
+            if node is None or (isinstance(node, yaml.ScalarNode) and node.tag == _TAG + "null"):
+                continue  # nothing between two --- lines
+            document = _Document(node, environ)
+            config = document.check()
+            problems += [Problem(str(path), line, field, words) for line, field, words in document.problems]
+            if config is None:
+                continue
+            line = document.line_of(("tenant",))
+            if first := first_lines.setdefault(config.tenant, line) != line:
+                words = f"this tenant is already written on line {first_lines[config.tenant]}"
+                problems.append(Problem(str(path), line, "tenant", words))
+            configs.append(config)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problems.append(
+            Problem(str(path), mark.line + 1 if mark else None, "", f"this is not YAML: {_yaml_words(error)}")
+        )
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        problems.append(Problem(str(path), line, "", "a character that may not stand in YAML: remove it"))
+    except RecursionError:
+        problems.append(Problem(str(path), None, "", "it is nested too deeply"))
+    if not configs and not problems:
+        problems.append(Problem(str(path), None, "", "no tenant is written in it: it needs tenant, name and time_zone"))
+    if problems:
+        raise TenantFileError(sorted(set(problems), key=lambda problem: (problem.line or 0, problem.field)))
+    return configs
+
+
+def to_stored(config: TenantConfig, box: SecretBox) -> dict[str, Any]:
+    """Return what was written of a tenant as JSON, with every secret sealed; the same tenant gives the same JSON.
+
+    What was not written is left out, so that a default is always the present one.
+    """
+    return _dumped(config, lambda field, text: box.seal(config.tenant, field, text), exclude_unset=True)
+
+
+def from_stored(stored: Mapping[str, Any], box: SecretBox) -> TenantConfig:
+    """Return a tenant from its stored form. Raises WrongKey, or TenantFileError for what this version cannot read."""
+    tenant = str(stored.get("tenant"))
+
+    def opened(value: Any, place: Place) -> Any:
+        match value:
+            case dict():
+                return {name: opened(inner, (*place, name)) for name, inner in value.items()}
+            case list():
+                return [opened(inner, (*place, index)) for index, inner in enumerate(value)]
+            case str() if value.startswith(PREFIX):
+                return box.open(tenant, _dotted(place), value)
+        return value
+
+    data = opened(dict(stored), ())
+    try:
+        return TenantConfig.model_validate(data)
+    except ValidationError as error:
+        raise TenantFileError(
+            [
+                Problem(f"tenant {tenant}, as stored", None, _shown_place(line["loc"]), _words(line["msg"], data))
+                for line in error.errors(include_input=False, include_context=False)
+            ]
+        ) from None  # theirs may repeat a secret
+
+
+def shown(config: TenantConfig) -> dict[str, Any]:
+    """Return a tenant with its defaults as JSON fit to be seen: every secret is `********`."""
+    return _dumped(config, lambda field, text: HIDDEN, exclude_unset=False)
+
+
+def senders(config: TenantConfig) -> list[tuple[str, str]]:
+    """Return the `(channel, sender)` pairs that belong to this tenant alone."""
+    found = []
+    if config.channels.telegram:
+        found.append(("telegram", config.channels.telegram.bot_id))
+    if config.channels.whatsapp:
+        found.append(("whatsapp", config.channels.whatsapp.sender))
+    return found
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of one tenant, for editors."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **TenantConfig.model_json_schema()}
+
+
+def _dumped(config: TenantConfig, secret: Callable[[str, str], str], *, exclude_unset: bool) -> dict[str, Any]:
+    def walk(value: Any, plain: Any, place: Place) -> Any:
+        match value:
+            case SecretStr():
+                return secret(_dotted(place), value.get_secret_value())
+            case str() if value.startswith(PREFIX):
+                return secret(_dotted(place), value)  # so that all that looks sealed is
+            case dict():
+                return {name: walk(inner, plain[name], (*place, name)) for name, inner in value.items()}
+            case list() | tuple():
+                return [walk(inner, plain[index], (*place, index)) for index, inner in enumerate(value)]
+        return plain
+
+    whole = config.model_dump(exclude_unset=exclude_unset)
+    jsonable = config.model_dump(mode="json", exclude_unset=exclude_unset)
+    return {name: walk(value, jsonable[name], (name,)) for name, value in whole.items()}
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise TenantFileError([Problem(str(path), None, "", "there is no such file")]) from None
+    except OSError as problem:
+        raise TenantFileError([Problem(str(path), None, "", f"cannot be read: {problem.strerror}")]) from problem
+    if len(data) > LARGEST_FILE:
+        raise TenantFileError([Problem(str(path), None, "", "it is larger than 1 MB: split it, one tenant a file")])
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = data.count(b"\n", 0, problem.start) + 1
+        raise TenantFileError(
+            [Problem(str(path), line, "", "this line is not UTF-8: save the file as UTF-8")]
+        ) from None
+
+
+# Reading a document by its nodes, since only they know their lines
+
+_TAG = "tag:yaml.org,2002:"
+_PARSED = {_TAG + name for name in ("null", "bool", "int", "float")}
+_TEXT = {_TAG + name for name in ("str", "timestamp", "value")}
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?")
+
+
+class _Document:
+    """One document of a file: its plain values, the line of each field, and what is wrong."""
+
+    def __init__(self, node: yaml.Node, environ: Mapping[str, str]) -> None:
+        self.problems: list[tuple[int, str, str]] = []
+        self._node = node
+        self._environ = environ
+        self._scalars = yaml.SafeLoader("")
+        self._lines: dict[Place, int] = {(): node.start_mark.line + 1}
+        self._broken: set[Place] = set()
+        self._entered: set[int] = set()
+        self._values = 0
+
+    def check(self) -> TenantConfig | None:
+        """Return the tenant, or None after noting what is wrong."""
+        if not isinstance(self._node, yaml.MappingNode):
+            self._refuse((), "a tenant is written as fields: tenant: …, name: …, time_zone: …")
+            return None
+        try:
+            data = self._value(self._node, ())
+        except _TooMuch:
+            return None
+        try:
+            config = TenantConfig.model_validate(data)
+        except ValidationError as error:
+            for line in error.errors(include_input=False, include_context=False):
+                self._refuse_field(line["loc"], line["msg"], data)
+            return None
+        return None if self.problems else config
+
+    def line_of(self, place: Place) -> int:
+        """Return the line of a field, or of the nearest one around it."""
+        while place not in self._lines:
+            place = place[:-1]
+        return self._lines[place]
+
+    def _refuse(self, place: Place, words: str) -> None:
+        self._broken.add(place)
+        self.problems.append((self.line_of(place), _shown_place(place), words))
+
+    def _refuse_field(self, place: Place, message: str, data: Any) -> None:
+        if any(place[:length] in self._broken for length in range(1, len(place) + 1)):
+            return  # said already, and better
+        model = _model_at(place[:-1])
+        if model and place in self._lines and place[-1] not in model.model_fields:
+            near = difflib.get_close_matches(str(place[-1]).lower(), model.model_fields, 1)
+            way_out = f"did you mean {near[0]}?" if near else f"known here are {', '.join(model.model_fields)}"
+            self._refuse(place, f"there is no such field; {way_out}")
+        else:
+            self._refuse(place, _words(message, _find(data, place)))
+
+    def _value(self, node: yaml.Node, place: Place) -> Any:
+        self._values += 1
+        if self._values > MOST_VALUES:
+            self._refuse(place[:1], f"its aliases unfold to more than {MOST_VALUES} values")
+            raise _TooMuch
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, place)
+        with self._within(node, place):
+            if isinstance(node, yaml.MappingNode) and node.tag == _TAG + "map":
+                fields = self._fields(node, place)
+                self._lines |= {(*place, name): line for name, (line, _) in fields.items()}
+                return {name: self._value(child, (*place, name)) for name, (_, child) in fields.items()}
+            if isinstance(node, yaml.SequenceNode) and node.tag == _TAG + "seq":
+                self._lines |= {(*place, index): child.start_mark.line + 1 for index, child in enumerate(node.value)}
+                return [self._value(child, (*place, index)) for index, child in enumerate(node.value)]
+        self._refuse(place, "it has a tag (!…) that may not stand in this file: remove it")
+        return None
+
+    def _fields(self, node: yaml.MappingNode, place: Place) -> dict[str, tuple[int, yaml.Node]]:
+        own: dict[str, tuple[int, yaml.Node]] = {}
+        merged: dict[str, tuple[int, yaml.Node]] = {}
+        for key, child in node.value:
+            line = key.start_mark.line + 1
+            if key.tag == _TAG + "merge":
+                for source in child.value if isinstance(child, yaml.SequenceNode) else [child]:
+                    with self._within(source, place):
+                        if isinstance(source, yaml.MappingNode):
+                            merged = self._fields(source, place) | merged
+                        else:
+                            self._refuse(place, "what << takes in must be fields, or a list of such")
+            elif not isinstance(key, yaml.ScalarNode):
+                self._refuse(place, "a field's name must be plain text")
+            elif key.value in own:
+                self._lines[*place, key.value] = line
+                self._refuse((*place, key.value), f"it is written twice, first on line {own[key.value][0]}")
+            else:
+                own[key.value] = (line, child)
+        return merged | own
+
+    def _scalar(self, node: yaml.ScalarNode, place: Place) -> Any:
+        if node.tag in _PARSED:
+            try:
+                return self._scalars.construct_object(node)
+            except (ValueError, KeyError, IndexError):
+                self._refuse(place, "it does not fit its tag (!!…)")
+        elif node.tag not in _TEXT:
+            self._refuse(place, "it has a tag (!…) that may not stand in this file: remove it")
+        text = _REFERENCE.sub(lambda found: self._referred(found, place), node.value)
+        try:
+            is_text = b"\0" not in text.encode()
+        except UnicodeEncodeError:
+            is_text = False
+        if not is_text:
+            self._refuse(place, "it holds characters that are no text (a zero, or half of a pair): remove them")
+        return text
+
+    def _referred(self, found: re.Match[str], place: Place) -> str:
+        if found[0] == "$${":
+            return "${"
+        if found[1] is None:
+            self._refuse(place, "write ${NAME} for an environment variable, or $${ for a plain ${")
+        elif found[1] not in self._environ:
+            self._refuse(
+                place, f"the environment variable {found[1]} is not set: set it, or write $${{ for a plain ${{"
+            )
+        else:
+            return self._environ[found[1]]
+        return ""
+
+    @contextmanager
+    def _within(self, node: yaml.Node, place: Place) -> Iterator[None]:
+        if id(node) in self._entered:
+            self._refuse(place, "it is an alias of something it stands in")
+            raise _TooMuch
+        self._entered.add(id(node))
+        yield
+        self._entered.remove(id(node))
+
+
+class _TooMuch(Exception):
+    """A document cannot be unfolded; its problem is noted."""
+
+
+# In words
+
+
+def _yaml_words(error: yaml.MarkedYAMLError) -> str:
+    # The names of aliases and anchors are left out: a secret that begins with * or & is read as one.
+    said = ", ".join(part for part in (error.context, error.problem) if part)
+    return re.sub(r"(alias|anchor|tag handle|directive) '.*?'", r"\1", said, flags=re.DOTALL).split(";")[0]
+
+
+def _words(message: str, value: Any) -> str:
+    if message == "Field required":
+        return "it is missing"
+    if message.startswith("Extra inputs"):
+        return "there is no such field"
+    if message.startswith("Input should be a valid") and value is None:
+        return "it is empty"
+    if message.startswith("Input should be a valid string"):
+        return "it must be text: write it in quotes"
+    if message.startswith("Input should be a valid dictionary"):
+        return "it must hold fields"
+    if message.startswith("Input should be a valid tuple"):
+        return "it must be a list, such as [en, es]"
+    said = message.removeprefix("Value error, ")
+    return re.sub("^(Input|String|Value|Tuple) should", "it must", said).replace("it must match", "it must match the")
+
+
+def _dotted(place: Place) -> str:
+    return ".".join(map(str, place))
+
+
+def _shown_place(place: Place) -> str:
+    # What stands where a field's name should may be a secret; a name has no digits.
+    is_name = [isinstance(part, int) or re.fullmatch(r"[A-Za-z_ -]{1,40}", part) for part in place]
+    return _dotted(tuple(part if fits else "…" for part, fits in zip(place, is_name, strict=True)))
+
+
+def _find(data: Any, place: Place) -> Any:
+    for part in place:
+        data = data[part]
+    return data
+
+
+def _model_at(place: Place) -> type[BaseModel] | None:
+    """Return the model whose fields stand at a place of the file."""
+    model: type[BaseModel] | None = TenantConfig
+    for part in place:
+        field = model.model_fields.get(str(part)) if model else None
+        model = next(_models_in(field.annotation), None) if field else None
+    return model
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models_in(inner)

@@ -1,0 +1,219 @@
+"""Who is handed what: the one place that knows everybody.
+
+`running` brings a process's share of the service up in order, and down in the opposite order.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic_ai.models import Model
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+from store.secrets import SecretBox
+
+from agent.followup import returning_agent
+from agent.models import Models
+from agent.turn import answering_agent
+from app import followups, inbox, tenants_file
+from app.service import Service
+from app.settings import Settings, secret_key
+from app.tenants_file import TenantConfig
+from channels.channel import Channel
+from channels.telegram.outbound import TelegramChannel
+from channels.whatsapp.outbound import WhatsAppChannel
+from scheduler.clock import Clock
+from scheduler.hold import CHANNEL_PAUSED, release
+from scheduler.poller import DUE, Poller
+from scheduler.task import Task
+from store import tenants
+from store.database import Database
+from store.embedded import EmbeddedServer, EmbeddedServerError
+from store.migrate import migrate
+from store.signals import Signals
+
+log = logging.getLogger(__name__)
+
+DEMO = Path(__file__).with_name("demo_tenant.yaml")
+
+
+@dataclass(slots=True)
+class Running:
+    """A process's share of the service while it runs."""
+
+    service: Service
+    settings: Settings
+    poller: Poller | None
+    stopping: asyncio.Event
+
+
+def performer(service: Service) -> Callable[[Task], Awaitable[None]]:
+    """Return what the poller is handed: each kind of task goes to its story."""
+
+    async def perform(task: Task) -> None:
+        if task.kind == "turn":
+            await inbox.answer(service, task)
+        else:
+            await followups.come_back(service, task)
+
+    return perform
+
+
+def channel_maker(settings: Settings) -> Callable[[TenantConfig, str], Channel | None]:
+    """Return what makes a tenant's sender on a network channel, pointed where the settings say."""
+
+    def make(tenant: TenantConfig, name: str) -> Channel | None:
+        if name == "telegram" and tenant.channels.telegram is not None:
+            return TelegramChannel(tenant.channels.telegram, settings.telegram_api_url)
+        if name == "whatsapp" and tenant.channels.whatsapp is not None:
+            public = settings.public_url
+
+            def status_url(delivery: int) -> str:
+                return f"{public}/hooks/whatsapp/{tenant.tenant}/status/{delivery}"
+
+            return WhatsAppChannel(
+                tenant.channels.whatsapp, settings.twilio_api_url, status_url if public is not None else None
+            )
+        return None
+
+    return make
+
+
+@asynccontextmanager
+async def open_database(settings: Settings) -> AsyncIterator[Database]:
+    """Open the database the settings name, or the embedded one; wait for it, and say so, while it is down.
+
+    Raises EmbeddedServerError, or ValueError for a URL that is none.
+    """
+    server = None
+    if settings.database_url is None:
+        server = await EmbeddedServer.start(settings.data_dir)
+    database = Database(server.url if server else str(settings.database_url))
+    keeper = asyncio.create_task(_keep_up(server, database)) if server else None
+    try:
+        await _wait_for(database)
+        yield database
+    finally:
+        if keeper:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+        await database.close()
+        if server:
+            await server.stop()
+
+
+async def _wait_for(database: Database) -> None:
+    pause = 0.5
+    while True:
+        try:
+            async with database.transaction() as connection:
+                await connection.execute(text("select 1"))
+            return
+        except (SQLAlchemyError, OSError) as problem:
+            reason = str(getattr(problem, "orig", problem)).strip().splitlines()[0]
+            log.warning("the database at %s does not answer yet (%s); waiting for it", database.url, reason)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 5.0)
+
+
+async def _keep_up(server: EmbeddedServer, database: Database) -> None:
+    """Start the embedded server again should it ever be gone."""
+    while True:
+        await asyncio.sleep(2)
+        try:
+            async with database.transaction() as connection:
+                await connection.execute(text("select 1"))
+        except (SQLAlchemyError, OSError):
+            log.warning("the embedded database is gone; starting it again")
+            try:
+                await server.ensure()
+            except EmbeddedServerError as problem:
+                log.error("%s", problem)
+
+
+@asynccontextmanager
+async def running(
+    settings: Settings,
+    *,
+    poll: bool = True,
+    model: Model | None = None,
+    clock: Clock | None = None,
+    database: Database | None = None,
+) -> AsyncIterator[Running]:
+    """Bring the service up: database, schema, demo tenant, hints, and (with `poll`) the poller."""
+    async with contextlib.AsyncExitStack() as stack:
+        if database is None:
+            database = await stack.enter_async_context(open_database(settings))
+        await migrate(database)
+        service = await stack.enter_async_context(_service(settings, database, model, clock or Clock()))
+        await write_demo_tenant(service)
+        poller = None
+        if poll:
+            poller = Poller(
+                database,
+                service.clock,
+                service.signals,
+                performer(service),
+                interval=settings.poll_interval,
+                lease=settings.lease,
+            )
+            poller.start()
+            stack.push_async_callback(poller.stop)
+        stopping = asyncio.Event()
+        stack.callback(stopping.set)
+        yield Running(service, settings, poller, stopping)
+
+
+@asynccontextmanager
+async def _service(settings: Settings, database: Database, model: Model | None, clock: Clock) -> AsyncIterator[Service]:
+    signals = Signals(database)
+    service = Service(
+        database=database,
+        clock=clock,
+        signals=signals,
+        models=Models(model or settings.model),
+        box=SecretBox(secret_key(settings)),
+        answering=answering_agent(),
+        returning=returning_agent(),
+        make_channel=channel_maker(settings),
+    )
+    await signals.start()
+    try:
+        yield service
+    finally:
+        await service.close()
+        await signals.stop()
+
+
+async def apply_tenants(service: Service, configs: list[TenantConfig]) -> dict[str, bool]:
+    """Store tenants, all or none; return for each whether anything changed. What waited for a channel may go on.
+
+    Raises SenderTaken when a bot or number is another tenant's.
+    """
+    changed = {}
+    async with service.database.transaction() as connection:
+        for config in configs:
+            changed[config.tenant] = await tenants.apply(
+                connection, config.tenant, tenants_file.to_stored(config, service.box), tenants_file.senders(config)
+            )
+            await release(connection, service.clock, config.tenant, CHANNEL_PAUSED)
+    service.signals.hint(DUE)
+    return changed
+
+
+async def write_demo_tenant(service: Service) -> None:
+    """Write the demo tenant into an installation that has no tenant yet."""
+    async with service.database.transaction() as connection:
+        if await tenants.find_all(connection):
+            return
+    await apply_tenants(service, tenants_file.load_file(DEMO, {}))
+
+
+def new_receiver_name() -> str:
+    """Return a name under which this process holds the right to receive for a bot."""
+    return secrets.token_hex(8)

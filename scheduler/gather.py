@@ -1,0 +1,55 @@
+"""Booking a turn: several messages in quick succession are one turn.
+
+A turn that waits to be claimed and has nothing written yet will answer whatever has been said by then, so a further
+message joins it and, while people are still typing, moves it back a little. The caller holds the conversation's row
+locked (it has just numbered a message), and a claim needs that same row, so no turn is joined while it is being taken.
+"""
+
+from datetime import timedelta
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from scheduler.book import Booking, book
+from scheduler.clock import NOW, Clock
+from store.database import bucket_of
+
+LONGEST = timedelta(seconds=5)
+"""Somebody who never stops typing is answered after so long all the same."""
+
+JOIN = f"""
+update tasks
+   set due_at = greatest(due_at, least({NOW} + cast(:pause as interval), created_at + cast(:longest as interval)))
+ where bucket = :bucket and tenant = :tenant and conversation = :conversation
+   and kind = 'turn' and state = 'scheduled' and text is null
+returning id
+"""
+
+
+async def gather_turn(
+    connection: AsyncConnection,
+    clock: Clock,
+    *,
+    tenant: str,
+    conversation: int,
+    channel: str,
+    reply_to: str | None,
+    pause: timedelta,
+) -> int:
+    """Let a message just recorded join the turn that waits in its conversation, or book one; return the turn's id."""
+    rows = await connection.execute(
+        text(JOIN),
+        {
+            "now": clock.override(),
+            "pause": pause,
+            "longest": LONGEST,
+            "bucket": bucket_of(tenant),
+            "tenant": tenant,
+            "conversation": conversation,
+        },
+    )
+    waiting = rows.first()
+    if waiting is not None:
+        return int(waiting.id)
+    turn = Booking(tenant, "turn", pause, conversation, channel, reply_to=reply_to, lane=True)
+    return (await book(connection, clock, turn)).id

@@ -1,0 +1,507 @@
+"""Sending through Telegram: what goes on the wire, and what each answer means."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+import pytest_asyncio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lo_bot_api_emulator import LoBotApiEmulator
+from pydantic import BaseModel, ConfigDict, ValidationError
+from telegramify_markdown import MessageEntity
+
+from channels.channel import Channel
+from channels.message import Accepted, NotSent, Origin, Outcome, Part, Rejected, Unknown, units
+from channels.telegram.bot import TelegramSection
+from channels.telegram.outbound import LIMIT, TelegramChannel, render
+from tests.support.telegram_faults import (
+    DROP,
+    HANG,
+    Answer,
+    TelegramFaults,
+    accepted,
+    refused,
+    serving,
+    telegram_faults,
+)
+
+# One server and one channel for the file: closing aiogram's session takes a quarter of a second each time.
+one_loop = pytest.mark.asyncio(loop_scope="module")
+
+TOKEN = "123456:AAbbCCddEEffGGhhIIjjKKllMM-_"
+SECTION = TelegramSection.model_validate({"token": TOKEN})
+CHANNEL = TelegramChannel(SECTION, None)
+PART = Part(delivery=1, address="42", text="Hola")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server() -> AsyncIterator[TelegramFaults]:
+    async with telegram_faults() as faults:
+        yield faults
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def opened(server: TelegramFaults) -> AsyncIterator[TelegramChannel]:
+    channel = TelegramChannel(SECTION, server.url)
+    yield channel
+    await channel.close()
+
+
+@pytest.fixture
+def faults(server: TelegramFaults) -> TelegramFaults:
+    server.begin()
+    return server
+
+
+@pytest.fixture
+def channel(opened: TelegramChannel, faults: TelegramFaults) -> Channel:
+    return opened
+
+
+NO_TOKEN = Rejected(
+    "Telegram does not know bot 123456's token (any more): put the one @BotFather shows into the tenant's file",
+    tenant_fault=True,
+)
+TABLE: dict[str, tuple[Answer | str, Callable[[Outcome], bool]]] = {
+    "accepted": (accepted(77), lambda o: o == Accepted("77")),
+    "429 with a time to wait": (
+        refused(429, "Too Many Requests: retry after 7", retry_after=7),
+        lambda o: isinstance(o, NotSent) and o.retry_after == 7.0,
+    ),
+    "429 without a time to wait": (
+        refused(429, "Too Many Requests"),
+        lambda o: isinstance(o, NotSent) and o.retry_after is None,
+    ),
+    "a group that became a supergroup": (
+        refused(400, "Bad Request: group chat was upgraded to a supergroup chat", migrate_to_chat_id=-100777),
+        lambda o: isinstance(o, NotSent) and o.moved_to == "-100777",
+    ),
+    "blocked": (
+        refused(403, "Forbidden: bot was blocked by the user"),
+        lambda o: isinstance(o, Rejected) and "blocked by the user" in o.reason and not o.tenant_fault,
+    ),
+    "the group was deleted": (
+        refused(403, "Forbidden: the group chat was deleted"),
+        lambda o: isinstance(o, Rejected) and "deleted" in o.reason,
+    ),
+    "chat not found": (
+        refused(400, "Bad Request: chat not found"),
+        lambda o: isinstance(o, Rejected) and "chat not found" in o.reason and not o.tenant_fault,
+    ),
+    "400 that says nothing": (Answer(400, {"ok": False}), lambda o: isinstance(o, Rejected)),
+    "not enough rights": (
+        refused(400, "Bad Request: not enough rights to send text messages to the chat"),
+        lambda o: isinstance(o, Rejected),
+    ),
+    "413": (refused(413, "Request Entity Too Large"), lambda o: isinstance(o, Rejected)),
+    "401": (refused(401, "Unauthorized"), lambda o: o == NO_TOKEN),
+    "404": (refused(404, "Not Found"), lambda o: o == NO_TOKEN),
+    "500": (refused(500, "Internal Server Error"), lambda o: isinstance(o, Unknown)),
+    "500 that speaks of a restart": (
+        refused(500, "Internal Server Error: restart"),
+        lambda o: isinstance(o, Unknown),
+    ),
+    "502 with HTML": (Answer(502, "<html>Bad Gateway</html>"), lambda o: isinstance(o, Unknown)),
+    "5xx JSON without a description": (Answer(503, {"ok": False}), lambda o: isinstance(o, Unknown)),
+    "an answer that is no object": (Answer(200, "[]"), lambda o: isinstance(o, Unknown)),
+    "accepted, but otherwise unreadable": (
+        Answer(200, {"ok": True, "result": {"message_id": 78, "date": "yesterday"}}),
+        lambda o: o == Accepted("78"),
+    ),
+    "accepted without an id": (Answer(200, {"ok": True, "result": {"date": 1}}), lambda o: isinstance(o, Unknown)),
+    "accepted with no id to speak of": (
+        Answer(200, {"ok": True, "result": {"message_id": True, "date": "x"}}),
+        lambda o: isinstance(o, Unknown),
+    ),
+    "accepted without a result": (Answer(200, {"ok": True}), lambda o: isinstance(o, Unknown)),
+    "unreadable and not accepted": (
+        Answer(200, {"ok": False, "result": {"message_id": 78, "date": "x"}}),
+        lambda o: isinstance(o, Unknown),
+    ),
+    "a connection closed after the request": (DROP, lambda o: isinstance(o, Unknown)),
+    "an answer that names the token": (
+        refused(400, f"Bad Request: no /bot{TOKEN}/here"),
+        lambda o: isinstance(o, Rejected) and "/bot[token]/here" in o.reason,
+    ),
+}
+
+
+@pytest.mark.parametrize("row", TABLE)
+@one_loop
+async def test_each_answer_has_its_one_outcome_after_one_call(
+    channel: Channel, faults: TelegramFaults, row: str
+) -> None:
+    answer, is_right = TABLE[row]
+    faults.begin(answer)
+    outcome = await channel.send(PART)
+    assert is_right(outcome), outcome
+    assert TOKEN not in repr(outcome)
+    assert len(faults.calls) == 1
+
+
+@one_loop
+async def test_a_call_that_is_never_answered_is_unknown_in_due_time(faults: TelegramFaults) -> None:
+    channel = TelegramChannel(SECTION, faults.url, timeout=0.3)
+    faults.begin(HANG)
+    assert await channel.send(PART) == Unknown("no answer from Telegram within 0.3 seconds")
+    await faults.dropped.wait()
+    await channel.close()
+
+
+@one_loop
+async def test_a_refused_connection_is_not_sent() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, not listening: nobody answers and nobody else gets the port
+        channel = TelegramChannel(SECTION, f"http://127.0.0.1:{taken.getsockname()[1]}")
+        outcome = await channel.send(PART)
+        await channel.close()
+    assert isinstance(outcome, NotSent)
+    assert outcome.retry_after is None
+
+
+@one_loop
+async def test_an_unknown_host_is_not_sent() -> None:
+    channel = TelegramChannel(SECTION, "http://nowhere.invalid")
+    outcome = await channel.send(PART)
+    await channel.close()
+    assert isinstance(outcome, NotSent)
+    assert TOKEN not in outcome.reason
+
+
+@one_loop
+async def test_a_connection_that_never_comes_about_is_not_sent() -> None:
+    with socket.socket() as deaf, socket.socket() as first, socket.socket() as second:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        for waiting in (first, second):  # the queue is full: the next one's packets are dropped
+            waiting.setblocking(False)
+            waiting.connect_ex(deaf.getsockname())
+        channel = TelegramChannel(SECTION, f"http://127.0.0.1:{deaf.getsockname()[1]}", timeout=0.9)
+        outcome = await channel.send(PART)
+        await channel.close()
+    assert isinstance(outcome, NotSent), outcome
+
+
+@one_loop
+async def test_a_cancelled_send_stays_cancelled(channel: Channel, faults: TelegramFaults) -> None:
+    faults.begin(HANG)
+    sending = asyncio.create_task(channel.send(PART))
+    await faults.call(1)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+    await faults.dropped.wait()
+
+
+@one_loop
+async def test_a_gone_message_to_reply_to_is_left_out_once(channel: Channel, faults: TelegramFaults) -> None:
+    gone = refused(400, "Bad Request: message to be replied not found")
+    faults.begin(gone)
+    assert await channel.send(replace(PART, reply_to="5", thread="7")) == Accepted("77")
+    assert ["reply_parameters" in call.fields for call in faults.calls] == [True, False]
+    assert [call.fields["message_thread_id"] for call in faults.calls] == ["7", "7"]
+
+    faults.begin(gone, gone, gone)
+    assert isinstance(await channel.send(replace(PART, reply_to="5")), Rejected)
+    assert len(faults.calls) == 2
+
+
+@pytest.mark.parametrize(
+    "complaint", ["can't parse entities: whatever", "message is too long", "message text is empty"]
+)
+@one_loop
+async def test_markup_telegram_refuses_is_sent_once_more_as_plain_text(
+    channel: Channel, faults: TelegramFaults, complaint: str
+) -> None:
+    refusal = refused(400, f"Bad Request: {complaint}")
+    faults.begin(refusal)
+    assert await channel.send(replace(PART, text="**Hola**")) == Accepted("77")
+    assert [(call.fields["text"], "entities" in call.fields) for call in faults.calls] == [
+        ("Hola", True),
+        ("**Hola**", False),
+    ]
+
+    faults.begin(refusal, refusal, refusal)
+    assert isinstance(await channel.send(replace(PART, text="**Hola**")), Rejected)
+    assert len(faults.calls) == 2
+
+
+@one_loop
+async def test_a_second_call_that_fails_otherwise_has_that_outcome(channel: Channel, faults: TelegramFaults) -> None:
+    faults.begin(refused(400, "Bad Request: message to be replied not found"), DROP)
+    assert isinstance(await channel.send(replace(PART, reply_to="5")), Unknown)
+
+
+@pytest.mark.parametrize("complaint", ["message thread not found", "TOPIC_CLOSED"])
+@one_loop
+async def test_a_topic_that_is_gone_is_named_and_nothing_goes_to_the_main_chat(
+    channel: Channel, faults: TelegramFaults, complaint: str
+) -> None:
+    faults.begin(refused(400, f"Bad Request: {complaint}"))
+    outcome = await channel.send(replace(PART, thread="7"))
+    assert isinstance(outcome, Rejected)
+    assert "topic 7" in outcome.reason
+    assert len(faults.calls) == 1
+
+
+@one_loop
+async def test_a_part_goes_to_its_chat_topic_and_message_with_entities(
+    channel: Channel, faults: TelegramFaults
+) -> None:
+    await channel.send(Part(1, "-100123", "Hola **Ana** 😀 [aquí](https://a.example)", thread="7", reply_to="5"))
+    [call] = faults.calls
+    assert (call.bot, call.method) == (TOKEN, "sendMessage")
+    assert call.fields == {
+        "chat_id": "-100123",
+        "message_thread_id": "7",
+        "text": "Hola Ana 😀 aquí",
+        "entities": [
+            {"type": "bold", "offset": 5, "length": 3},
+            {"type": "text_link", "offset": 12, "length": 4, "url": "https://a.example"},
+        ],
+        "reply_parameters": {"message_id": 5, "allow_sending_without_reply": True},
+    }
+
+
+@one_loop
+async def test_a_scheduled_part_shows_no_link_preview_and_a_live_one_may(
+    channel: Channel, faults: TelegramFaults
+) -> None:
+    await channel.send(replace(PART, scheduled=True))
+    await channel.send(PART)
+    assert [call.fields.get("link_preview_options") for call in faults.calls] == [{"is_disabled": True}, None]
+
+
+@pytest.mark.parametrize("text", ["", " \n\t", "\0"])
+@one_loop
+async def test_a_blank_text_is_rejected_and_not_sent(channel: Channel, faults: TelegramFaults, text: str) -> None:
+    for piece in [text, *CHANNEL.split(text)]:
+        outcome = await channel.send(replace(PART, text=piece))
+        assert isinstance(outcome, Rejected)
+        assert "blank" in outcome.reason
+    assert faults.calls == []
+
+
+@pytest.mark.parametrize(
+    "part", [replace(PART, text="x" * 4097), replace(PART, thread="a"), replace(PART, reply_to="")]
+)
+@one_loop
+async def test_what_telegram_cannot_take_is_rejected_and_not_sent(
+    channel: Channel, faults: TelegramFaults, part: Part
+) -> None:
+    assert isinstance(await channel.send(part), Rejected)
+    assert faults.calls == []
+
+
+@one_loop
+async def test_typing_is_shown_in_the_topic_and_its_failure_is_nobodys_business(
+    channel: Channel, faults: TelegramFaults
+) -> None:
+    faults.begin(Answer(200, {"ok": True, "result": True}), refused(403, "Forbidden"), DROP)
+    for thread in ("7", None, "no number"):
+        await channel.typing("42", thread, None)
+    assert [(call.method, call.fields) for call in faults.calls] == [
+        ("sendChatAction", {"chat_id": "42", "action": "typing", "message_thread_id": "7"}),
+        ("sendChatAction", {"chat_id": "42", "action": "typing"}),
+    ]
+
+
+@one_loop
+async def test_telegram_can_be_reached_at_any_time(channel: Channel) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert channel.assess(Origin("telegram", "42", None), now.replace(year=2027), now).possible
+
+
+@one_loop
+async def test_two_sends_at_once_share_one_client(faults: TelegramFaults) -> None:
+    channel = TelegramChannel(SECTION, faults.url)
+    outcomes = await asyncio.gather(channel.send(PART), channel.send(PART))
+    assert list(outcomes) == [Accepted("77"), Accepted("77")]
+    await channel.close()
+
+
+@one_loop
+async def test_an_independent_bot_api_takes_what_is_sent() -> None:
+    emulator = LoBotApiEmulator()
+    async with serving(emulator.app()) as url:
+        channel = TelegramChannel(SECTION, url)
+        await channel.typing("42", None, None)
+        pieces = channel.split("# Título\n\n" + "Una **frase** con `código` y 😀. " * 400)
+        outcomes = [await channel.send(replace(PART, text=piece, reply_to="5")) for piece in pieces]
+        await channel.close()
+    assert len(pieces) > 2
+    assert all(isinstance(outcome, Accepted) for outcome in outcomes), outcomes
+    assert [(seen["method"], seen["status"]) for seen in emulator.requests] == [
+        ("sendChatAction", 200),
+        *[("sendMessage", 200)] * len(pieces),
+    ]
+
+
+# What is shown
+
+
+def letters(*sources: str) -> str:
+    """What a reader sees, without white space."""
+    return "".join("".join(render(source)[0].split()) for source in sources)
+
+
+def marked(source: str) -> dict[str, MessageEntity]:
+    """The entities by the words they stand over."""
+    text, marks = render(source)
+    raw = text.encode("utf-16-le")
+    return {raw[2 * m.offset : 2 * (m.offset + m.length)].decode("utf-16-le"): m for m in marks}
+
+
+LONG = {
+    "exclamation marks": "!" * 4096,
+    "full stops": "." * 4096,
+    "emoji": "😀" * 5000,
+    "prose": "Mañana le confirmo la cita con la doctora. " * 120,
+    "one endless word": "x" * 9000,
+    "open brackets": "[" * 9000,
+    "emphasis": ("**" + "palabra " * 60 + "fin** y " + "_otra_ ") * 40,
+    "links": "[una página](https://example.org/a/long/enough/path) y " * 200,
+    "items": "".join(f"- Punto {n}\n    - **detalle** {n}\n" for n in range(400)),
+    "a table that grows": "|a|b|\n|-|-|\n|" + "x" * 500 + "|\n" + "|q|\n" * 1500,
+    "HTML": "<div>\n<b>x</b> $5\n</div>\n" * 400,
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_long_text_is_cut_into_pieces_that_fit_and_nothing_is_lost(name: str) -> None:
+    pieces = CHANNEL.split(LONG[name])
+    assert all(0 < units(render(piece)[0]) <= LIMIT and units(piece) <= LIMIT for piece in pieces)
+    if name != "a table that grows":  # a table cut in two is shown as it is written
+        assert letters(*pieces) == letters(LONG[name])
+    assert len(pieces) <= units(LONG[name]) // 2048 + 1
+
+
+@pytest.mark.parametrize("name", ["exclamation marks", "full stops"])
+def test_exactly_as_much_as_fits_is_one_piece(name: str) -> None:
+    assert list(CHANNEL.split(LONG[name])) == [LONG[name]]
+
+
+def test_a_long_code_block_is_code_in_every_piece() -> None:
+    lines = [f"value_{n} = {n} * '**' # no _markup_ here" for n in range(400)]
+    pieces = CHANNEL.split("Mira:\n\n```python\n" + "\n".join(lines) + "\n```\n\nEso es **todo**.")
+    shown = [render(piece) for piece in pieces]
+    assert len(pieces) > 3
+    assert all(units(text) <= LIMIT for text, _ in shown)
+    assert [marks[0].language for _, marks in shown] == ["python"] * len(pieces)
+    assert "\n".join(text for text, _ in shown).split("\n") == ["Mira:", "", *lines, "", "Eso es todo."]
+
+
+def test_a_short_code_block_at_a_cut_moves_whole_into_the_next_piece() -> None:
+    code = "```\n" + "x = 1\n" * 100 + "```"
+    first, second = CHANNEL.split("Una frase más. " * 250 + "\n\n" + code)
+    assert "```" not in first
+    assert second == code
+
+
+def test_no_cut_falls_inside_a_link_or_emphasis() -> None:
+    for name in ("emphasis", "links"):
+        for piece in CHANNEL.split(LONG[name]):
+            assert not set("*_[]()") & set(render(piece)[0])
+
+
+_bits = st.sampled_from(
+    [
+        "palabra ",
+        "**negrita** ",
+        "_cursiva_ ",
+        "`código` ",
+        "😀",
+        "\n\n",
+        "\n",
+        ". ",
+        "- punto\n",
+        "## Título\n\n",
+        "\n```\nx = 1\n\ny = 2\n```\n",
+        "[enlace](https://a.example) ",
+        "> cita\n\n",
+        "$5 ",
+        "<b>",
+        "ñ" * 300,
+    ]
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(bits=st.lists(_bits, min_size=1, max_size=30), times=st.integers(1, 30))
+def test_whatever_is_cut_fits_and_keeps_its_words(bits: list[str], times: int) -> None:
+    source = "".join(bits) * times
+    pieces = CHANNEL.split(source)
+    assert all(units(piece) <= LIMIT and units(render(piece)[0]) <= LIMIT for piece in pieces)
+    words = "palabra", "negrita", "cursiva", "código", "punto", "Título", "x=1", "y=2", "enlace", "cita", "$5", "<b>"
+    shown, whole = letters(*pieces), letters(source)
+    assert [shown.count(word) for word in words] == [whole.count(word) for word in words]
+    assert shown.count("ñ") == whole.count("ñ")
+
+
+def test_html_prices_pipes_and_definitions_stay_as_written() -> None:
+    source = (
+        "Un <b>dato</b> <script>alert(1)</script>, $10 a $20, a || b, `<i>` y\n"
+        "[^1]: Nota\n\n<div>\n\n```\nif a || b: <b> $x$\n```\n"
+    )
+    assert letters(source) == "".join(source.replace("`", "").split())
+
+
+def test_headings_carry_no_decoration() -> None:
+    text, marks = render("# Uno\n\n### Dos")
+    assert text == "Uno\n\nDos"
+    assert {mark.type for mark in marks} == {"bold", "underline"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["tg://user?id=1", "tg://emoji?id=5368324170671202286", "javascript:alert(1)", "TG://user?id=1", "file:///x", "x"],
+)
+def test_a_link_to_anything_but_the_web_or_an_address_is_only_text(url: str) -> None:
+    assert render(f"Ver [esto]({url}) y ![eso]({url})")[1] == []
+    assert "esto" in render(f"Ver [esto]({url})")[0]
+
+
+@pytest.mark.parametrize("url", ["https://a.example/?q=$1", "http://a.example", "mailto:a@a.example"])
+def test_a_link_to_the_web_or_an_address_stays_a_link(url: str) -> None:
+    assert marked(f"Ver [esto]({url})")["esto"].url == url
+
+
+@one_loop
+async def test_half_a_surrogate_pair_does_not_stop_a_message(channel: Channel, faults: TelegramFaults) -> None:
+    assert await channel.send(replace(PART, text="a\ud83d b")) == Accepted("77")
+    assert faults.calls[0].fields["text"] == "a\ufffd b"
+
+
+# The section
+
+
+def test_the_section_knows_the_bots_id_and_hides_the_token() -> None:
+    assert SECTION.bot_id == "123456"
+    assert SECTION.receive == "auto"
+    assert TOKEN.split(":")[1] not in repr(SECTION)
+
+
+class Tenant(BaseModel):
+    model_config = ConfigDict(hide_input_in_errors=False)
+
+    telegram: TelegramSection
+
+
+@pytest.mark.parametrize(
+    "token", ["AAbbCCddEEffGGhhIIjjKKll", "12:short", f"{TOKEN}\n", f" {TOKEN}", f"x{TOKEN}", "1:ñ" * 30]
+)
+def test_a_wrong_token_is_explained_and_never_repeated(token: str) -> None:
+    with pytest.raises(ValidationError, match="BotFather") as caught:
+        Tenant.model_validate({"telegram": {"token": token}})
+    assert token not in str(caught.value)
+    assert token not in repr(caught.value.errors())
+
+
+@pytest.mark.parametrize("extra", [{"colour": "blue"}, {"receive": "carrier pigeon"}])
+def test_an_unknown_setting_is_refused(extra: dict[str, str]) -> None:
+    with pytest.raises(ValidationError):
+        TelegramSection.model_validate({"token": TOKEN} | extra)

@@ -1,0 +1,143 @@
+from collections.abc import Mapping, Sequence
+
+import pytest
+from pydantic import SecretStr
+
+from channels.errors import Refused
+from channels.whatsapp import signature
+from channels.whatsapp.section import WhatsAppSection
+from tests.support.twilio_server import TwilioServer
+
+URL = "https://vuelvo.example/hooks/whatsapp/acme"
+
+
+@pytest.fixture
+def twilio() -> TwilioServer:
+    return TwilioServer()
+
+
+@pytest.fixture
+def section(twilio: TwilioServer) -> WhatsAppSection:
+    return WhatsAppSection(
+        account_sid=twilio.account_sid, auth_token=SecretStr(twilio.auth_token), sender=twilio.sender
+    )
+
+
+def refused(section: WhatsAppSection, url: str, form: Sequence[tuple[str, str]], headers: Mapping[str, str]) -> str:
+    with pytest.raises(Refused) as caught:
+        signature.check(section, url, form, headers)
+    return str(caught.value)
+
+
+def test_the_example_of_twilios_own_library_is_accepted() -> None:
+    section = WhatsAppSection(account_sid="AC" + "0" * 32, auth_token=SecretStr("12345"), sender="+18005551212")
+    form = [
+        ("CallSid", "CA1234567890ABCDE"),
+        ("Digits", "1234"),
+        ("From", "+14158675309"),
+        ("To", "+18005551212"),
+        ("Caller", "+14158675309"),
+    ]
+    headers = {
+        "X-Twilio-Signature": "RSOYDt4T1cUTdK1PDd93/VVr8B8=",
+        "Content-Type": "application/x-www-form-urlencoded",
+    }
+    signature.check(section, "https://mycompany.com/myapp.php?foo=1&bar=2", form, headers)
+    assert refused(section, "https://mycompany.com/myapp.php?foo=1&bar=3", form, headers)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        URL,
+        "https://vuelvo.example:8443/hooks/whatsapp/acme",
+        "https://vuelvo.example/hooks/whatsapp/o'brien",
+        "https://vuelvo.example/hooks/whatsapp/acme?a=one%20two",
+        "https://vuelvo.example/hooks/whatsapp/acme?nombre=José&b=%C3%A9",
+        "https://vuelvo.example/hooks/whatsapp/acme?b=2&a=1&b=1",
+    ],
+)
+def test_the_url_as_twilio_was_given_it_is_accepted(twilio: TwilioServer, section: WhatsAppSection, url: str) -> None:
+    form = twilio.inbound_form("Hola")
+    headers = twilio.sign(url, form)
+    signature.check(section, url, form, headers)
+    signature.check(section, url, form, {name.lower(): value for name, value in headers.items()})
+    assert refused(section, url + "/", form, headers)
+
+
+@pytest.mark.parametrize("spoken_to", ["https://vuelvo.example:443", "https://vuelvo.example"])
+def test_the_default_port_may_be_named_or_not(twilio: TwilioServer, section: WhatsAppSection, spoken_to: str) -> None:
+    form = twilio.inbound_form("Hola")
+    signature.check(section, URL, form, twilio.sign(f"{spoken_to}/hooks/whatsapp/acme", form))
+
+
+@pytest.mark.parametrize(
+    ("signed", "rebuilt"),
+    [
+        (URL + "?a=one%20two", URL + "?a=one two"),
+        (URL + "?a=one%20two", URL + "?a=one+two"),
+        (URL + "?nombre=José", URL + "?nombre=Jos%C3%A9"),
+        (URL + "?b=2&a=1", URL + "?a=1&b=2"),
+        (URL, URL + "/"),
+        (URL, URL.replace("https", "http")),
+        (URL, URL.replace("vuelvo", "VUELVO")),
+        (URL, URL.replace("acme", "other")),
+    ],
+)
+def test_a_url_written_otherwise_is_refused(
+    twilio: TwilioServer, section: WhatsAppSection, signed: str, rebuilt: str
+) -> None:
+    form = twilio.inbound_form("Hola")
+    assert refused(section, rebuilt, form, twilio.sign(signed, form))
+
+
+def test_the_previous_token_is_accepted_while_it_is_named(twilio: TwilioServer, section: WhatsAppSection) -> None:
+    form = twilio.inbound_form("Hola")
+    headers = twilio.sign(URL, form, token="the-token-before")
+    assert refused(section, URL, form, headers)
+    rotating = section.model_copy(update={"previous_auth_token": SecretStr("the-token-before")})
+    signature.check(rotating, URL, form, headers)
+    signature.check(rotating, URL, form, twilio.sign(URL, form))
+    assert refused(rotating, URL, form, twilio.sign(URL, form, token="a third"))
+
+
+@pytest.mark.parametrize("text", ["", "  Hola  ", "una\r\ndos\ntres", "¿Qué tal? 👋🏽", "a&b=c+d%20e"])
+def test_every_field_counts_as_it_was_sent(twilio: TwilioServer, section: WhatsAppSection, text: str) -> None:
+    form = [*twilio.inbound_form(text, ButtonText=""), ("SomethingNew", " x ")]
+    headers = twilio.sign(URL, form)
+    signature.check(section, URL, form, headers)
+    assert refused(section, URL, [(name, value + " ") for name, value in form], headers)
+    assert refused(section, URL, [pair for pair in form if pair[0] != "ButtonText"], headers)
+    assert refused(section, URL, [pair for pair in form if pair[0] != "SomethingNew"], headers)
+
+
+def test_a_repeated_field_counts_with_each_of_its_values(twilio: TwilioServer, section: WhatsAppSection) -> None:
+    form = [*twilio.inbound_form("Hola"), ("Tag", "b"), ("Tag", "a"), ("Tag", "b")]
+    headers = twilio.sign(URL, form)
+    signature.check(section, URL, form, headers)
+    assert refused(section, URL, [pair for pair in form if pair != ("Tag", "a")], headers)
+
+
+def test_an_odd_request_is_refused_and_never_an_error(twilio: TwilioServer, section: WhatsAppSection) -> None:
+    form = twilio.inbound_form("Hola")
+    good = twilio.sign(URL, form)
+    signed = good["X-Twilio-Signature"]
+    json = good | {"Content-Type": "application/json"}
+    assert refused(section, URL, form, {})
+    assert refused(section, URL, form, {"Content-Type": good["Content-Type"]})
+    assert refused(section, URL, form, {"X-Twilio-Signature": signed})
+    assert refused(section, URL, form, good | {"x-twilio-signature": signed})
+    assert refused(section, URL, form, json)
+    assert refused(section, URL + "?bodySHA256=0", [], json | twilio.sign(URL + "?bodySHA256=0", []) | json)
+    for odd in ("", "é", "x" * 100_000, signed.lower(), signed[:-1], signed + " "):
+        assert refused(section, URL, form, good | {"X-Twilio-Signature": odd})
+    for url in ("", "https://[::1", "https://vuelvo.example:port/", URL + "?a=\udce9"):
+        assert refused(section, url, form, good)
+    assert refused(section, URL, [("Body", "\ud83d")], good)
+
+
+def test_a_refusal_never_repeats_the_token(twilio: TwilioServer, section: WhatsAppSection) -> None:
+    form = twilio.inbound_form("Hola")
+    said = refused(section, URL + "/", form, twilio.sign(URL, form))
+    assert twilio.auth_token not in said
+    assert "+52" not in said

@@ -1,0 +1,372 @@
+"""A server that stands in for Twilio: takes messages, remembers them, misbehaves when told to, and posts webhooks.
+
+async with TwilioServer() as twilio:
+    channel = WhatsAppChannel(section, api_url=twilio.url)     # section with twilio.account_sid, .auth_token, .sender
+    twilio.behave(Reject(429, 20429, retry_after=7), Drop())   # the next two creates; after that all are accepted
+    ...
+    assert twilio.messages[0].body == "Hola"
+    await twilio.post(hook_url, twilio.inbound_form("Hola"))   # a customer writes
+    await twilio.report(twilio.messages[0], "delivered")       # the status callback
+    async with twilio.down(): ...                              # connections are refused
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Any, Self
+from urllib.parse import urlencode
+
+import httpx
+from aiohttp import web
+
+Form = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Accept:
+    """Takes the message. With an error code it is failed from the start."""
+
+    status: str = "queued"
+    error_code: int | None = None
+    with_sid: bool = True
+
+
+@dataclass(frozen=True)
+class Reject:
+    """Refuses the message with one of Twilio's own errors."""
+
+    status: int
+    code: int
+    message: str = "Refused by the test"
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answers something that is not Twilio's; the message is not taken."""
+
+    status: int
+    text: str
+    content_type: str = "text/html"
+
+
+@dataclass(frozen=True)
+class Hang:
+    """Never answers; with `accepted` the message was taken all the same."""
+
+    accepted: bool = False
+
+
+@dataclass(frozen=True)
+class Drop:
+    """Cuts the connection without an answer; with `accepted` the message was taken all the same."""
+
+    accepted: bool = False
+
+
+Behaviour = Accept | Reject | Answer | Hang | Drop
+
+BAD_GATEWAY = Answer(502, "<html><body><h1>502 Bad Gateway</h1></body></html>")
+
+
+@dataclass
+class Message:
+    """A message that Twilio has, with the fate it has met so far."""
+
+    sid: str
+    to: str
+    from_: str
+    body: str
+    status_callback: str | None
+    created_at: datetime
+    status: str = "queued"
+    error_code: int | None = None
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class TwilioServer:
+    """Twilio with one account and one WhatsApp sender, on a port of this machine while entered."""
+
+    account_sid: str = "AC" + "0a" * 16
+    auth_token: str = "twilio-auth-token"
+    sender: str = "whatsapp:+14155238886"
+    now: Callable[[], datetime] = _now
+    messages: list[Message] = field(default_factory=list)
+    """What was taken, in order."""
+    creates: list[dict[str, str]] = field(default_factory=list)
+    """The form of every attempt to create a message that carried the account's password, whatever became of it."""
+    typings: list[dict[str, str]] = field(default_factory=list)
+    """The form of every typing bubble."""
+    url: str = ""
+    """`http://127.0.0.1:PORT`, for `api_url`."""
+
+    def __post_init__(self) -> None:
+        self._script: deque[Behaviour] = deque()
+        self._changed = asyncio.Condition()
+        self._released = asyncio.Event()
+        self._runner: web.AppRunner | None = None
+        self._port = 0
+        self._received = 0
+
+    async def __aenter__(self) -> Self:
+        await self._listen()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stop()
+
+    # What a test tells it
+
+    def behave(self, *script: Behaviour) -> None:
+        """Let each of the next creates meet the next of these; those after them are accepted."""
+        self._script.extend(script)
+
+    @asynccontextmanager
+    async def down(self) -> AsyncIterator[None]:
+        """Refuse connections for as long as this is entered; what was taken is kept."""
+        await self._stop()
+        try:
+            yield
+        finally:
+            await self._listen()
+
+    async def attempts(self, count: int) -> None:
+        """Wait until so many creates have come in."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: len(self.creates) >= count)
+
+    # What it posts
+
+    def inbound_form(self, text: str, sender: str = "whatsapp:+5215512345678", /, **fields: str | None) -> Form:
+        """Return the form of a customer's message; `fields` adds or replaces some, None leaves one out."""
+        self._received += 1
+        sid = f"SM{self._received:032x}"
+        form: dict[str, str | None] = {
+            "SmsMessageSid": sid,
+            "NumMedia": "0",
+            "ProfileName": "Lucía",
+            "MessageType": "text",
+            "SmsSid": sid,
+            "WaId": sender.removeprefix("whatsapp:+"),
+            "SmsStatus": "received",
+            "Body": text,
+            "To": self.sender,
+            "NumSegments": "1",
+            "ReferralNumMedia": "0",
+            "MessageSid": sid,
+            "AccountSid": self.account_sid,
+            "From": sender,
+            "ApiVersion": "2010-04-01",
+        }
+        return [(name, value) for name, value in (form | fields).items() if value is not None]
+
+    def status_form(self, message: Message, status: str, error_code: int | None = None) -> Form:
+        """Return the form that reports what became of a message."""
+        form = [
+            ("ChannelPrefix", "whatsapp"),
+            ("ApiVersion", "2010-04-01"),
+            ("MessageStatus", status),
+            ("SmsSid", message.sid),
+            ("SmsStatus", status),
+            ("To", message.to),
+            ("From", message.from_),
+            ("MessageSid", message.sid),
+            ("AccountSid", self.account_sid),
+        ]
+        return form if error_code is None else [*form, ("ErrorCode", str(error_code))]
+
+    def sign(self, url: str, form: Sequence[tuple[str, str]], token: str | None = None) -> dict[str, str]:
+        """Return the headers under which Twilio posts this form to this URL."""
+        # Written from Twilio's description, not with its library, so that the two check each other.
+        signed = url + "".join(name + value for name, value in sorted(set(form)))
+        digest = hmac.new((token or self.auth_token).encode(), signed.encode(), hashlib.sha1).digest()
+        return {
+            "X-Twilio-Signature": base64.b64encode(digest).decode(),
+            "Content-Type": "application/x-www-form-urlencoded; charset=UTF-8",
+            "User-Agent": "TwilioProxy/1.1",
+        }
+
+    async def post(self, url: str, form: Sequence[tuple[str, str]], at: str | None = None) -> httpx.Response:
+        """Post a form signed for `url`, to `at` where the service listens elsewhere than at its public URL."""
+        async with httpx.AsyncClient(trust_env=False, timeout=15) as http:
+            return await http.post(at or url, content=urlencode(form), headers=self.sign(url, form))
+
+    async def report(
+        self, message: Message, status: str, error_code: int | None = None, at: str | None = None
+    ) -> httpx.Response:
+        """Let a message meet its fate and post it to the address that was given with the message."""
+        message.status, message.error_code = status, error_code
+        assert message.status_callback, "this message was sent without a StatusCallback"
+        return await self.post(message.status_callback, self.status_form(message, status, error_code), at)
+
+    # What it answers
+
+    async def _listen(self) -> None:
+        self._released.clear()
+        app = web.Application()
+        account = "/2010-04-01/Accounts/{account}"
+        app.router.add_post(account + "/Messages.json", self._create)
+        app.router.add_get(account + "/Messages.json", self._list)
+        app.router.add_get(account + "/Messages/{sid}.json", self._fetch)
+        app.router.add_post("/v2/Indicators/Typing.json", self._typing)
+        self._runner = web.AppRunner(app, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    async def _stop(self) -> None:
+        self._released.set()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _refusal(self, request: web.Request) -> web.Response | None:
+        """Return Twilio's answer to the wrong password or account, or None."""
+        expected = base64.b64encode(f"{self.account_sid}:{self.auth_token}".encode()).decode()
+        if request.headers.get("Authorization") != f"Basic {expected}":
+            return _error(Reject(401, 20003, "Authenticate"))
+        if request.match_info.get("account", self.account_sid) != self.account_sid:
+            return _error(Reject(404, 20404, f"The requested resource {request.path} was not found"))
+        return None
+
+    async def _create(self, request: web.Request) -> web.StreamResponse:
+        if refusal := self._refusal(request):
+            return refusal
+        form = {name: str(value) for name, value in (await request.post()).items()}
+        async with self._changed:
+            self.creates.append(form)
+            self._changed.notify_all()
+        if fault := self._fault(form):
+            return _error(fault)
+        behaviour = self._script.popleft() if self._script else Accept()
+        match behaviour:
+            case Reject():
+                return _error(behaviour)
+            case Answer():
+                return web.Response(status=behaviour.status, text=behaviour.text, content_type=behaviour.content_type)
+            case Accept():
+                message = self._take(form, behaviour)
+                payload = self._payload(message)
+                if not behaviour.with_sid:
+                    payload["sid"] = None
+                return web.json_response(payload, status=201)
+        if behaviour.accepted:
+            self._take(form, Accept())
+        if isinstance(behaviour, Hang):
+            await self._released.wait()
+        if request.transport is not None:  # the other side may have given up first
+            request.transport.abort()
+        return web.Response()
+
+    def _fault(self, form: dict[str, str]) -> Reject | None:
+        if not form.get("To"):
+            return Reject(400, 21604, "A 'To' phone number is required.")
+        if not form.get("From"):
+            return Reject(400, 21603, "A 'From' phone number is required.")
+        if form["From"] != self.sender:
+            return Reject(400, 63007, "Twilio could not find a Channel with the specified From address")
+        if not form.get("Body"):
+            return Reject(400, 21602, "Message body is required.")
+        if len(form["Body"].encode("utf-16-le")) // 2 > 1600:
+            return Reject(400, 21617, "The concatenated message body exceeds the 1600 character limit.")
+        return None
+
+    def _take(self, form: dict[str, str], accept: Accept) -> Message:
+        message = Message(
+            sid=f"SM{0xF000 + len(self.messages):032x}",
+            to=form["To"],
+            from_=form["From"],
+            body=form["Body"],
+            status_callback=form.get("StatusCallback"),
+            created_at=self.now(),
+            status=accept.status,
+            error_code=accept.error_code,
+        )
+        self.messages.append(message)
+        return message
+
+    async def _list(self, request: web.Request) -> web.Response:
+        if refusal := self._refusal(request):
+            return refusal
+        wanted = request.query
+        found = [
+            message
+            for message in reversed(self.messages)
+            if wanted.get("To", message.to) == message.to and wanted.get("From", message.from_) == message.from_
+        ]
+        size = int(wanted.get("PageSize", "50"))
+        page = {
+            "messages": [self._payload(message) for message in found[:size]],
+            "page": 0,
+            "page_size": size,
+            "start": 0,
+            "end": max(0, min(size, len(found)) - 1),
+            "uri": request.path_qs,
+            "first_page_uri": request.path_qs,
+            "previous_page_uri": None,
+            "next_page_uri": None,
+        }
+        return web.json_response(page)
+
+    async def _fetch(self, request: web.Request) -> web.Response:
+        if refusal := self._refusal(request):
+            return refusal
+        for message in self.messages:
+            if message.sid == request.match_info["sid"]:
+                return web.json_response(self._payload(message))
+        return _error(Reject(404, 20404, f"The requested resource {request.path} was not found"))
+
+    async def _typing(self, request: web.Request) -> web.Response:
+        if refusal := self._refusal(request):
+            return refusal
+        self.typings.append({name: str(value) for name, value in (await request.post()).items()})
+        return web.json_response({"success": True})
+
+    def _payload(self, message: Message) -> dict[str, Any]:
+        uri = f"/2010-04-01/Accounts/{self.account_sid}/Messages/{message.sid}"
+        created = format_datetime(message.created_at.astimezone(UTC))
+        return {
+            "account_sid": self.account_sid,
+            "api_version": "2010-04-01",
+            "body": message.body,
+            "date_created": created,
+            "date_sent": None if message.status in ("accepted", "queued") else created,
+            "date_updated": created,
+            "direction": "outbound-api",
+            "error_code": message.error_code,
+            "error_message": None if message.error_code is None else "Failed by the test",
+            "from": message.from_,
+            "messaging_service_sid": None,
+            "num_media": "0",
+            "num_segments": "1",
+            "price": None,
+            "price_unit": None,
+            "sid": message.sid,
+            "status": message.status,
+            "subresource_uris": {"media": f"{uri}/Media.json"},
+            "to": message.to,
+            "uri": f"{uri}.json",
+        }
+
+
+def _error(reject: Reject) -> web.Response:
+    payload = {
+        "code": reject.code,
+        "message": reject.message,
+        "more_info": f"https://www.twilio.com/docs/errors/{reject.code}",
+        "status": reject.status,
+    }
+    headers = {} if reject.retry_after is None else {"Retry-After": f"{reject.retry_after:g}"}
+    return web.json_response(payload, status=reject.status, headers=headers)

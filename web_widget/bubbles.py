@@ -1,0 +1,25 @@
+"""A message of the log as a visitor's browser is told of it, the same in the list and in the stream."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from store.messages import Message
+
+LAST_SEQ = 2**31 - 1
+"""The greatest sequence number there can be."""
+
+
+def bubble(message: Message) -> dict[str, Any]:
+    """Return `{"seq", "role", "kind", "text", "at"}`; a customer is called a visitor here."""
+    return {
+        "seq": message.seq,
+        "role": "visitor" if message.role == "customer" else "assistant",
+        "kind": message.kind,
+        "text": message.text,
+        "at": instant(message.at),
+    }
+
+
+def instant(at: datetime) -> str:
+    """Return an aware time as ISO 8601 in UTC: `2026-11-29T14:00:00.000Z`."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

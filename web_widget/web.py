@@ -1,0 +1,54 @@
+"""What the widget's routes are handed: they find, receive and cancel through functions given by whoever wires them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from channels.message import Inbound, Received
+from channels.web.section import WebSection
+from store.database import Database
+from store.signals import Signals
+
+
+@dataclass(frozen=True, slots=True)
+class WebTenant:
+    """A tenant as its visitors meet it."""
+
+    name: str
+    title: str
+    section: WebSection
+    language: str
+    """Two letters; used where the visitor's own is not one of the widget's."""
+    time_zone: str
+    """IANA name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Something booked in a conversation that has not ended yet."""
+
+    id: int
+    about: str
+    at: datetime
+    """When it is due; aware."""
+    time_zone: str
+    """IANA name of the zone in which the customer thinks of that time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """Everything the widget's routes need of the service."""
+
+    database: Database
+    signals: Signals
+    find_tenant: Callable[[str], Awaitable[WebTenant | None]]
+    """A tenant with a widget, by name."""
+    receive: Callable[[Inbound], Awaitable[Received]]
+    """Commits a message together with its turn."""
+    pending: Callable[[str, int], Awaitable[Sequence[Pending]]]
+    """What is booked in a tenant's conversation."""
+    cancel: Callable[[str, int, int], Awaitable[str | None]]
+    """Cancels a task of a tenant's conversation: `cancelled`, `raced`, or None when it is not pending there."""
+    stopping: asyncio.Event
+    """Set when the service shuts down: every stream ends."""
