@@ -35,6 +35,7 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / "bin"
 STAMP = VENV / "vuelvo-setup"
+UNFINISHED = "unfinished\n"
 LOCKS = {"run": ROOT / "requirements.lock", "dev": ROOT / "requirements-dev.lock"}  # the second contains the first
 
 CHECKS = {
@@ -126,7 +127,7 @@ def environment() -> dict[str, str]:
 def set_up(level: str) -> None:
     """Bring .venv up to the lock of `level`, unless it is there already; one dev.py at a time does it.
 
-    The stamp goes first and comes back last, so a set-up that was cut off starts over.
+    The stamp says so only at the very end, so a set-up that was cut off starts over with an empty .venv.
     """
     if is_set_up(level):
         return
@@ -144,11 +145,14 @@ def set_up(level: str) -> None:
 
 
 def is_set_up(level: str) -> bool:
+    return read_stamp() in (stamp_of(level), stamp_of("dev")) and venv_works()
+
+
+def read_stamp() -> str:
     try:
-        stamp = STAMP.read_text()
+        return STAMP.read_text()
     except OSError:
-        return False
-    return stamp in (stamp_of(level), stamp_of("dev")) and venv_works()
+        return ""  # no .venv, or one that dev.py did not make
 
 
 def stamp_of(level: str) -> str:
@@ -162,10 +166,11 @@ def stamp_of(level: str) -> str:
 def bring_up(level: str, lock: int) -> None:
     if not os.access(VENV if VENV.exists() else ROOT, os.W_OK):
         give_up(f"{VENV} has to be set up, and this user may not write there: start dev.py once as its owner.")
-    tell("Bringing .venv up to date ..." if VENV.exists() else "Setting up in .venv, once, about a minute ...")
-    STAMP.unlink(missing_ok=True)
-    if not venv_works():
+    anew = read_stamp() == UNFINISHED or not venv_works()
+    tell("Setting up in .venv, once, about a minute ..." if anew else "Bringing .venv up to date ...")
+    if anew:
         make_venv(lock)
+    STAMP.write_text(UNFINISHED)
     pip = [str(BIN / "python"), "-I", "-m", "pip", "--no-input", "install"]
     quietly([*pip, "--require-hashes", "-r", str(LOCKS[level])], lock)
     quietly([*pip, "--no-deps", "--no-build-isolation", "-e", str(ROOT)], lock)
@@ -214,11 +219,11 @@ def quietly(words: Sequence[str], lock: int) -> None:
         return
     out = step.stdout
     offline = ("NewConnectionError", "NameResolutionError", "ConnectTimeoutError", "ReadTimeoutError", "ProxyError")
-    reason = "set-up failed."
+    reason = ""
     if any(name in out for name in offline):
-        reason = "the package index cannot be reached. Set-up needs a network (or an index that pip is configured for)."
-    last_lines = "\n".join(f"  {line}" for line in out.strip().splitlines()[-12:])
-    give_up(f"{' '.join(words)}\n{last_lines}\nVuelvo is not set up: {reason} The next start tries again.")
+        reason = " The package index cannot be reached: set-up needs a network, or an index that pip is configured for."
+    last_lines = "\n".join(f"  {line}" for line in out.strip().splitlines()[-10:])
+    give_up(f"{' '.join(words)}\n{last_lines}\nVuelvo is not set up.{reason} The next start tries again.")
 
 
 def tell(words: str) -> None:

@@ -21,7 +21,8 @@ _EVERYDAY: dict[Language, str] = {
     "es": """
         el la los las un una unos unas y o de del al en con por para sin que es son fue ser esta estan estoy hay he ha
         han yo tu usted ustedes ella nosotros mi mis su sus te le les lo nos esto eso este ese si pero mas muy tambien
-        como cuando donde cual quien cuanto hola buen buenos buenas dias tardes noches gracias favor manana hoy ayer
+        como cuando donde cual quien cuanto hola buen buenos buenas dias tarde tardes noche
+        noches gracias favor manana hoy ayer
         pasado recuerdame recuerdeme recordatorio recordatorios avisame aviseme avisas avisa dime digame averigua
         verifica revisa consulta cancela cancele cancelar pendiente pendientes tengo tienes tiene tienen quiero
         quieres necesito puedes puede hora horas minuto minutos segundo segundos dia semana semanas proximo proxima

@@ -5,7 +5,7 @@ counts: "at 9" is nine in the morning of today, even when that is past, since wh
 handed on as they are written, however large, and no date is checked here.
 """
 
-import re
+import calendar
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -71,26 +71,31 @@ def only_joins(folded: str, start: int, end: int, language: Language) -> bool:
 
 
 def due(mentions: Sequence[Mention], now: datetime) -> tuple[str | None, str | None]:
-    """Return the delay or the wall time that mentions add up to; neither when they lack the time of day.
+    """Return the delay or the wall time that mentions add up to; neither when they lack the time of day or are vague.
 
     Without a day it is today, and midnight of today is the one that ends the day.
     """
     delay = next((mention.value for mention in mentions if mention.kind == "delay"), None)
-    if delay is not None:
-        months = _months(delay)
-        return (None, _months_from(now, months)) if months is not None else (delay, None)
     clock = next((mention.value for mention in mentions if mention.kind == "clock"), None)
-    if clock is None:
-        return None, None
-    days = sorted((mention for mention in mentions if mention.kind == "day"), key=lambda day: not day.is_exact_date)
+    if delay is not None:
+        if not is_in_days(delay) or (clock is None and not _is_in_months(delay)):
+            return delay, None
+        day, clock = _day_after(delay, now), clock or f"{now:%H:%M}"
+    else:
+        days = sorted((mention for mention in mentions if mention.kind == "day"), key=lambda day: not day.is_exact_date)
+        is_vague = any(mention.kind == "vague" for mention in mentions)
+        if clock is None or (is_vague and not days):
+            return None, None
+        day = days[0].value if days else f"{now:%Y-%m-%d}"
     part = next((mention.value for mention in mentions if mention.kind == "part"), "")
+    return None, _wall_time(day, clock, part, now)
+
+
+def _wall_time(day: str, clock: str, part: str, now: datetime) -> str:
     hour, _, minute = clock.partition(":")
-    today = f"{now:%Y-%m-%d}"
-    day = days[0].value if days else today
-    is_midnight = hour == "24" or (hour == "12" and part == "night")
-    if is_midnight:
-        return None, f"{now + timedelta(days=1):%Y-%m-%d} 00:{minute}" if day == today else f"{day} 00:{minute}"
-    return None, f"{day} {_hour_of_day(int(hour), part):02}:{minute}"
+    if hour == "24" or (hour == "12" and part == "night"):
+        return f"{now + timedelta(days=1):%Y-%m-%d} 00:{minute}" if day == f"{now:%Y-%m-%d}" else f"{day} 00:{minute}"
+    return f"{day} {_hour_of_day(int(hour), part):02}:{minute}"
 
 
 def _hour_of_day(hour: int, part: str) -> int:
@@ -100,16 +105,25 @@ def _hour_of_day(hour: int, part: str) -> int:
     return hour + 12 if is_second_half and 1 <= hour < 12 else hour
 
 
-def _months(delay: str) -> int | None:
+def is_in_days(delay: str) -> bool:
+    """Tell whether a delay counts in whole days or more, so that a time of day may stand beside it."""
     number, _, unit = delay.partition(" ")
-    if unit.rstrip("s") not in ("month", "year") or not number.isdecimal() or len(number) > 4:
-        return None
-    return int(number) * (12 if unit.startswith("year") else 1)
+    return number.isdecimal() and len(number) <= 4 and unit.rstrip("s") in ("day", "week", "month", "year")
 
 
-def _months_from(now: datetime, months: int) -> str:
-    years, month = divmod(now.month - 1 + months, 12)
-    return f"{now.year + years}-{month + 1:02}-{now.day:02} {now:%H:%M}"
+def _is_in_months(delay: str) -> bool:
+    """The tools know no months, so a delay in them is counted here."""
+    return delay.rstrip("s").endswith(("month", "year"))
+
+
+def _day_after(delay: str, now: datetime) -> str:
+    written, _, unit = delay.partition(" ")
+    number = int(written)
+    if not _is_in_months(delay):
+        return f"{now.date() + timedelta(days=number * (7 if unit.startswith('week') else 1))}"
+    years, month = divmod(now.month - 1 + number * (12 if unit.startswith("year") else 1), 12)
+    last = calendar.monthrange(now.year + years, month + 1)[1]
+    return f"{now.year + years}-{month + 1:02}-{min(now.day, last):02}"
 
 
 def _without_overlap(mentions: Iterator[Mention]) -> Iterator[Mention]:
@@ -130,7 +144,9 @@ def _mentions(folded: str, words: TimeWords, now: datetime) -> Iterator[Mention]
     for pattern in words.days:
         for found in pattern.finditer(folded):
             day = _day(found.groupdict(), words, now.date())
-            if day is not None:
+            if day is None:
+                yield Mention("vague", *found.span())
+            else:
                 yield Mention("day", *found.span(), day, is_exact_date="weekday" not in found.groupdict())
     for found in words.part.finditer(folded):
         yield Mention("part", *found.span(), words.parts[next(part for part in found.groups() if part)])
@@ -144,8 +160,8 @@ def _delay(phrase: str, words: TimeWords) -> str:
     """Return a duration in the words of the tools: "an hour and a half" is "1 hour 30 minutes"."""
     pieces: list[str] = []
     for found in words.piece.finditer(phrase):
-        if found["quarters"]:
-            pieces.append("45 minutes" if words.numbers.get(found["quarters"]) == 3 else "15 minutes")
+        if found["quarter"]:
+            pieces.append("45 minutes" if found["quarter"].startswith(("three", "tres")) else "15 minutes")
             continue
         unit = words.units[found["halved"] or found["unit"] or found["unit_and_half"]]
         if not found["halved"]:
@@ -187,10 +203,11 @@ def _clock(said: dict[str, str | None], words: TimeWords) -> str:
         minute = "15"
     elif said.get("plus"):
         minute = f"{int(_number(said['plus'], words)):02}"
-    elif said.get("minus"):
-        before = {"cuarto": 15, "quarter": 15, "um quarto": 15, "a quarter": 15}.get(str(said["minus"]))
-        hour, minute = hour - 1, f"{60 - (before or int(_number(said['minus'], words))):02}"
-    return f"{_hour_of_day(hour, f'{said["m"]}m' if said.get('m') else '')}:{minute}"
+    elif said.get("minus") is not None:
+        before = 15 if str(said["minus"]).endswith(("quarter", "cuarto")) else int(_number(said["minus"], words))
+        hour, minute = (hour - 1) % 24, f"{(60 - before) % 60:02}"
+    half_of_the_day = f"{said['m']}m" if said.get("m") else ""
+    return f"{_hour_of_day(hour, half_of_the_day)}:{minute}"
 
 
 def _day(said: dict[str, str | None], words: TimeWords, today: date) -> str | None:
@@ -223,7 +240,14 @@ def _date(day: int, month: int, year: str | None, today: date) -> str:
 
 
 def _next_day_of_month(day: int, today: date) -> str:
-    if day >= today.day:
-        return f"{today.year}-{today.month:02}-{day:02}"
-    first = (today.replace(day=1) + timedelta(days=32)).replace(day=1)
+    """Return the next day of that number, in a month that has it."""
+    first = today.replace(day=1)
+    for _ in range(3):
+        if first + timedelta(days=day - 1) >= today and _has(first, day):
+            break
+        first = (first + timedelta(days=32)).replace(day=1)
     return f"{first.year}-{first.month:02}-{day:02}"
+
+
+def _has(month: date, day: int) -> bool:
+    return (month + timedelta(days=day - 1)).month == month.month and day > 0

@@ -97,7 +97,7 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
                 int(request.path_params["delivery"]),
                 status.provider_id,
                 status.status,
-                status.error_code,
+                None if status.error_code is None else f"error {status.error_code}",
             )
         return Response(status_code=204)
 
@@ -110,11 +110,8 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
 
 def _signed_url(request: Request, settings: Settings) -> str:
     """Return the URL that Twilio was given: our public one, with path and query byte for byte as they came."""
-    base = settings.public_url or f"{request.url.scheme}://{request.url.netloc}"
-    path = request.scope.get("raw_path") or request.scope["path"].encode()
-    query = request.scope.get("query_string", b"")
-    return (
-        base
-        + path.split(b"?")[0].decode("utf-8", "replace")
-        + ("?" + query.decode("utf-8", "replace") if query else "")
-    )
+    base: str = settings.public_url or f"{request.url.scheme}://{request.url.netloc}"
+    path: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+    query: bytes = request.scope.get("query_string", b"")
+    whole = path.split(b"?")[0] + (b"?" + query if query else b"")
+    return base + whole.decode("utf-8", "replace")

@@ -25,6 +25,7 @@ from scheduler.cancel import cancel
 from scheduler.find import oldest_due, pending_followups
 from scheduler.when import known_zone
 from store import conversations
+from web_widget.page import demo_page
 from web_widget.routes import routes as widget_routes
 from web_widget.web import Pending, Web, WebTenant
 
@@ -48,6 +49,7 @@ def application(running: Running) -> Starlette:
     )
     return Starlette(
         routes=[
+            Route("/", demo_page(web, "demo")),
             Route("/healthz", lambda _: JSONResponse({"status": "alive"})),
             Route("/readyz", partial(_ready, running)),
             Route("/metrics", partial(_metrics, service)),
@@ -100,7 +102,7 @@ async def _ready(running: Running, _: Request) -> Response:
             age = await oldest_due(connection, running.service.clock.override())
     except (DBAPIError, OSError, PoolTimeout):
         problems.append("the database does not answer")
-    beat = running.poller and running.poller.beat_at
+    beat = running.poller.beat_at if running.poller else None
     limit = 2 * running.settings.poll_interval.total_seconds()
     if running.poller and (beat is None or time.monotonic() - beat > limit):
         problems.append(f"the poller has not looked for more than {limit:g} seconds")

@@ -173,7 +173,7 @@ def secret_key(settings: Settings) -> bytes:
     Raises SettingsError when it cannot be kept or read.
     """
     if settings.secret_key is not None:
-        return settings.secret_key.get_secret_value().encode()
+        return settings.secret_key.get_secret_value().encode("utf-8", "surrogateescape")
     path = settings.data_dir / _KEY_FILE
     try:
         if not path.exists():

@@ -108,7 +108,7 @@ def load_file(path: Path, environ: Mapping[str, str]) -> list[TenantConfig]:
             if config is None:
                 continue
             line = document.line_of(("tenant",))
-            if first := first_lines.setdefault(config.tenant, line) != line:
+            if first_lines.setdefault(config.tenant, line) != line:
                 words = f"this tenant is already written on line {first_lines[config.tenant]}"
                 problems.append(Problem(str(path), line, "tenant", words))
             configs.append(config)
@@ -280,10 +280,6 @@ class _Document:
             self._refuse(place, _words(message, _find(data, place)))
 
     def _value(self, node: yaml.Node, place: Place) -> Any:
-        self._values += 1
-        if self._values > MOST_VALUES:
-            self._refuse(place[:1], f"its aliases unfold to more than {MOST_VALUES} values")
-            raise _TooMuch
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, place)
         with self._within(node, place):
@@ -350,6 +346,10 @@ class _Document:
 
     @contextmanager
     def _within(self, node: yaml.Node, place: Place) -> Iterator[None]:
+        self._values += 1 + len(node.value)
+        if self._values > MOST_VALUES:
+            self._refuse(place[:1], f"with its aliases it holds more than {MOST_VALUES} values")
+            raise _TooMuch
         if id(node) in self._entered:
             self._refuse(place, "it is an alias of something it stands in")
             raise _TooMuch
@@ -399,8 +399,11 @@ def _shown_place(place: Place) -> str:
 
 
 def _find(data: Any, place: Place) -> Any:
-    for part in place:
-        data = data[part]
+    try:
+        for part in place:
+            data = data[part]
+    except (KeyError, IndexError, TypeError):
+        return None
     return data
 
 

@@ -11,7 +11,7 @@ connection is held. Events:
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,15 @@ class _Look:
     """Whether the last word is the visitor's; only looked up when asked for."""
 
 
-async def events(web: Web, tenant: str, conversation: int, after: int) -> AsyncIterator[str]:
+async def events(
+    web: Web,
+    tenant: str,
+    conversation: int,
+    after: int,
+    *,
+    keep_alive: float = KEEP_ALIVE,
+    typing_lasts: float = TYPING_LASTS,
+) -> AsyncGenerator[str, None]:
     """Yield the events of a conversation after a sequence number until the service stops or the conversation is gone."""
     now = asyncio.get_running_loop().time
     with (
@@ -69,7 +77,8 @@ async def events(web: Web, tenant: str, conversation: int, after: int) -> AsyncI
             yield ": welcome\n\n"
             spoke_at = now()
             while not web.stopping.is_set():
-                look = await _look(web, tenant, conversation, cursor, ask_who_spoke_last=is_hinted)
+                # Shielded, because a browser that leaves cancels this, and a cancelled read costs a connection.
+                look = await asyncio.shield(_look(web, tenant, conversation, cursor, ask_who_spoke_last=is_hinted))
                 if look is None:
                     return
                 chunks = [_event("message", bubble(message), message.seq) for message in look.messages]
@@ -83,11 +92,11 @@ async def events(web: Web, tenant: str, conversation: int, after: int) -> AsyncI
                 if is_hinted and look.is_unanswered:
                     if not typing_until:
                         chunks.append(_event("typing", {"typing": True}))
-                    typing_until = now() + TYPING_LASTS
+                    typing_until = now() + typing_lasts
                 if look.seen != seen:
                     seen = look.seen
                     chunks.append(_event("seen", {"seq": seen}))
-                if not chunks and now() - spoke_at >= KEEP_ALIVE:
+                if not chunks and now() - spoke_at >= keep_alive:
                     chunks.append(": still here\n\n")
                 if chunks:
                     yield "".join(chunks)
@@ -96,7 +105,7 @@ async def events(web: Web, tenant: str, conversation: int, after: int) -> AsyncI
                 if len(look.messages) == PAGE:
                     continue
 
-                until = spoke_at + KEEP_ALIVE
+                until = spoke_at + keep_alive
                 if typing_until:
                     until = min(until, typing_until)
                 longest = LOOK_AGAIN if web.signals.is_alive else LOOK_AGAIN_DEAF

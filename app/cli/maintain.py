@@ -83,9 +83,8 @@ async def _look_at_tenants(database: Database, settings: Settings, note: Any) ->
     try:
         async with database.transaction() as connection:
             rows = await tenants.find_all(connection)
-            states = dict(
-                (await connection.execute(text("select state, count(*) from tasks group by 1"))).tuples().all()
-            )
+            counted = await connection.execute(text("select state, count(*) from tasks group by 1 order by 1"))
+            states = [f"{count} {state}" for state, count in counted]
     except SQLAlchemyError:
         return  # the schema's check says what to do
     box = SecretBox(secret_key(settings))
@@ -96,7 +95,7 @@ async def _look_at_tenants(database: Database, settings: Settings, note: Any) ->
             note(f"tenant {row.tenant}", True, f"channels {', '.join(names) or 'none'}")
         except WrongKey as problem:
             note(f"tenant {row.tenant}", False, str(problem))
-    note("tasks", True, ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none yet")
+    note("tasks", True, ", ".join(states) or "none yet")
 
 
 @click.command()

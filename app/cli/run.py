@@ -41,7 +41,7 @@ def set_up_log(settings: Settings, level: int = logging.INFO) -> None:
     )
     logging.basicConfig(level=level, handlers=[handler], force=True)
     # Their info lines repeat addresses, and a Telegram token stands in its address.
-    for library in ("httpx", "httpcore", "aiogram", "aiohttp", "openai", "anthropic", "twilio"):
+    for library in ("httpx", "httpcore", "uvicorn.error", "aiogram", "aiohttp", "openai", "anthropic", "twilio"):
         logging.getLogger(library).setLevel(logging.WARNING)
     logging.getLogger("alembic").setLevel(logging.WARNING)
 

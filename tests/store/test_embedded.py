@@ -5,7 +5,6 @@ import pwd
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -70,7 +69,7 @@ class UserProcess:
         return line.decode().strip()
 
     async def refusal(self) -> str:
-        _, errors = await self.process.communicate()
+        _, errors = await self.process.communicate(b"")
         return errors.decode()
 
     async def leave(self) -> None:
@@ -117,9 +116,9 @@ async def run(url: str, statement: str) -> list[tuple[object, ...]]:
         return await answer.fetchall() if answer.description else []
 
 
-async def appears(path: Path) -> None:
+async def initdb_is_at_work(directory: Path) -> None:
     async with asyncio.timeout(20):
-        while not path.exists():
+        while not os.path.exists(directory / "postgres.new/PG_VERSION"):  # noqa: ASYNC110, ASYNC240 - a file tells no one
             await asyncio.sleep(0.005)
 
 
@@ -279,7 +278,7 @@ async def test_a_directory_of_another_user_is_refused_in_clear_words(open_place:
 
 async def test_a_process_killed_during_initdb_leaves_nothing_that_a_later_start_trusts(directory: Path) -> None:
     user = await UserProcess.begin(directory)
-    await appears(directory / "postgres.new/PG_VERSION")
+    await initdb_is_at_work(directory)
     await user.kill()
     assert not (directory / "postgres").exists()
 
@@ -291,7 +290,7 @@ async def test_a_process_killed_during_initdb_leaves_nothing_that_a_later_start_
 
 async def test_a_cancelled_start_ends_initdb_and_frees_the_directory(directory: Path) -> None:
     start = asyncio.create_task(EmbeddedServer.start(directory))
-    await appears(directory / "postgres.new/PG_VERSION")
+    await initdb_is_at_work(directory)
     start.cancel()
     with pytest.raises(asyncio.CancelledError):
         await start
@@ -347,8 +346,7 @@ async def test_a_cluster_that_cannot_be_served_is_refused_with_the_way_out(direc
 
 
 async def test_a_large_log_is_put_aside(directory: Path) -> None:
-    directory.mkdir()
-    with (directory / "postgres.log").open("wb") as log:
-        log.truncate(6_000_000)
+    await (await EmbeddedServer.start(directory)).stop()
+    os.truncate(directory / "postgres.log", 6_000_000)
     await (await EmbeddedServer.start(directory)).stop()
     assert (directory / "postgres.log").stat().st_size < 100_000

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from pydantic import SecretStr
 from pydantic_ai.models import Model
 
 from app.inbox import receive
@@ -23,7 +24,7 @@ from store.messages import Message
 
 def settings(directory: Path, **more: Any) -> Settings:
     """Return settings that come from the test alone."""
-    return Settings(_env_file=None, data_dir=directory, secret_key="a secret for tests", **more)  # type: ignore[call-arg]
+    return Settings(data_dir=directory, secret_key=SecretStr("a secret for the tests of the service"), **more)
 
 
 class House:
@@ -64,7 +65,7 @@ class House:
     async def tasks(self, **chosen: Any) -> Sequence[Found]:
         """Return tasks, those of follow-ups by default."""
         async with self.service.database.transaction() as connection:
-            return await find.search(connection, **{"kind": "followup", "limit": 1000} | chosen)
+            return await find.search(connection, **{"kind": "followup", "limit": 1000, **chosen})
 
     async def until_state(self, task: int, state: str, seconds: float = 10) -> Found:
         """Wait until a task has come to a state."""

@@ -33,7 +33,14 @@ def is_followup(messages: list[ModelMessage]) -> bool:
 class Script:
     """Says its lines in order, one a request; the last one again and again. Follow-ups have lines of their own."""
 
-    def __init__(self, *lines: Line, followups: tuple[Line, ...] = ("Here is your reminder: call Ana.",)) -> None:
+    def __init__(
+        self,
+        *lines: Line,
+        followups: tuple[Line, ...] = ("Here is your reminder: call Ana.",),
+        stops_at: int | None = None,
+    ) -> None:
+        """The request numbered `stops_at` (from 1) closes the gate, and so waits for the test."""
+        self._stops_at = stops_at
         self._lines, self._followups = list(lines) or ["Hello."], list(followups)
         self.asked: list[list[ModelMessage]] = []
         self.tools: list[list[str]] = []
@@ -58,6 +65,8 @@ class Script:
     async def _line(self, messages: list[ModelMessage], info: AgentInfo) -> str | ToolCallPart:
         self.asked.append(messages)
         self.tools.append(sorted(tool.name for tool in info.function_tools))
+        if len(self.asked) == self._stops_at:
+            self.gate.clear()
         self.reached.set()
         comes_back = is_followup(messages)
         await (self.followup_gate if comes_back else self.gate).wait()
@@ -76,7 +85,9 @@ class Script:
     ) -> AsyncIterator[str | dict[int, DeltaToolCall]]:
         line = await self._line(messages, info)
         if isinstance(line, ToolCallPart):
-            yield {0: DeltaToolCall(line.tool_name, line.args_as_json_str(), line.tool_call_id)}
+            yield {
+                0: DeltaToolCall(name=line.tool_name, json_args=line.args_as_json_str(), tool_call_id=line.tool_call_id)
+            }
         else:
             for word in line.split(" "):
                 yield word + " "

@@ -17,6 +17,7 @@ class Wire:
         self.port = 0
         self.refused = 0
         """Connections refused since the last cut."""
+        self._held: set[asyncio.StreamWriter] = set()
 
     @asynccontextmanager
     async def strung(self) -> AsyncIterator["Wire"]:
@@ -36,6 +37,10 @@ class Wire:
         self.refused = 0
         self._end_all()
 
+    def hold(self) -> None:
+        """Carry nothing more on the connections there are, without ending them; new ones are carried."""
+        self._held |= self._ends
+
     def restore(self) -> None:
         """Carry connections again."""
         self._is_cut = False
@@ -52,16 +57,17 @@ class Wire:
         far_reader, far = await asyncio.open_connection("127.0.0.1", self._target)
         self._ends |= {near, far}
         try:
-            await asyncio.gather(_pour(near_reader, far), _pour(far_reader, near))
+            await asyncio.gather(self._pour(near_reader, far), self._pour(far_reader, near))
         finally:
             self._ends -= {near, far}
             for end in (near, far):
                 end.close()
 
-
-async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while chunk := await reader.read(65_536):
-            writer.write(chunk)
-            await writer.drain()
-    writer.close()
+    async def _pour(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := await reader.read(65_536):
+                if writer in self._held:
+                    continue
+                writer.write(chunk)
+                await writer.drain()
+        writer.close()

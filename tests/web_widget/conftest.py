@@ -48,9 +48,7 @@ class Service:
 
     @property
     def web(self) -> Web:
-        return Web(
-            self.database, self.signals, self._find, self.receive, self._pending, self._cancel, self.stopping
-        )
+        return Web(self.database, self.signals, self._find, self.receive, self._pending, self._cancel, self.stopping)
 
     @property
     def app(self) -> Starlette:
@@ -65,9 +63,7 @@ class Service:
             known = await messages.seq_of_inbound(connection, inbound.tenant, key)
             if known is not None:
                 return Received(*known, is_new=False)
-            contact = await meet(
-                connection, Contact(inbound.tenant, "web", inbound.address, inbound.address_key)
-            )
+            contact = await meet(connection, Contact(inbound.tenant, "web", inbound.address, inbound.address_key))
             conversation = await conversations.open_conversation(connection, inbound.tenant, contact, None)
             seq = await messages.add(
                 connection, inbound.tenant, conversation, "customer", "message", inbound.text, inbound_key=key
@@ -95,19 +91,27 @@ class Service:
     @asynccontextmanager
     async def served(self) -> AsyncIterator[int]:
         """Serve over a real port for as long as the block runs, and yield the port."""
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            server = uvicorn.Server(
-                uvicorn.Config(self.app, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=5)
-            )
-            serving = asyncio.create_task(server.serve(sockets=[listener]))
-            listener.listen()
+        async with serve(self.app) as port:
             try:
-                yield listener.getsockname()[1]
+                yield port
             finally:
                 self.stopping.set()
-                server.should_exit = True
-                await serving
+
+
+@asynccontextmanager
+async def serve(app: Starlette) -> AsyncIterator[int]:
+    """Serve an application on a port of its own for as long as the block runs, and yield the port."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        config = uvicorn.Config(app, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=5)
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            await serving
 
 
 def a_web_tenant(name: str, **section: Any) -> WebTenant:
@@ -115,14 +119,19 @@ def a_web_tenant(name: str, **section: Any) -> WebTenant:
     return WebTenant(name, name.title(), WebSection(**section), language="es", time_zone="America/Bogota")
 
 
-@pytest.fixture
-async def service(database: Database) -> Service:
+async def a_service(database: Database) -> Service:
     """Two tenants with a widget: `acme`, which a shop embeds, and `other`."""
     async with database.transaction() as connection:
         for name in ("acme", "other"):
             await a_tenant(connection, name)
     tenants = (a_web_tenant("acme", origins=(SHOP,), title="Acme & Co"), a_web_tenant("other"))
     return Service(database, Signals(database), {tenant.name: tenant for tenant in tenants})
+
+
+@pytest.fixture
+async def service(database: Database) -> Service:
+    """Two tenants with a widget: `acme`, which a shop embeds, and `other`."""
+    return await a_service(database)
 
 
 @pytest.fixture

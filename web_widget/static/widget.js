@@ -151,6 +151,7 @@
   class Refused extends Error {
     constructor(status) {
       super(`refused with ${status}`);
+      this.status = status;
       this.isFinal = status >= 400 && status < 500 && ![401, 408, 425, 429].includes(status);
     }
   }
@@ -318,6 +319,10 @@
       } catch (problem) {
         if (problem instanceof Refused && problem.isFinal) {
           refuse(message);
+          continue;
+        }
+        if (problem.status === 401 && pause === FIRST_PAUSE) {
+          pause *= 2; // at once in a new session, but not for ever
           continue;
         }
         if (message.bubble.seq === undefined) setState(message.bubble, texts.unsent);
@@ -635,7 +640,7 @@
   const MARKS = new RegExp(
     [
       "`(?<code>[^`]{1,1000})`",
-      "\\*\\*(?<bold>\\S(?:.{0,1000}?\\S)?)\\*\\*",
+      "\\*\\*(?<bold>[^\\s*](?:.{0,1000}?\\S)?)\\*\\*",
       "(?<![\\w*])(?<mark>[*_])(?<italic>[^\\s*_](?:[^*_]{0,1000}[^\\s*_])?)\\k<mark>(?![\\w*])",
       "\\[(?<label>[^\\]]{1,500})\\]\\((?<target>[^\\s()]{1,2000}(?:\\([^\\s()]{0,500}\\)[^\\s()]{0,500})?)\\)",
       "(?<url>https?://[^\\s<>\"]{1,2000})",

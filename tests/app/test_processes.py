@@ -1,0 +1,141 @@
+"""The service as processes: over plain HTTP, killed and started again, many workers on one database."""
+
+import asyncio
+from collections import defaultdict
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from scheduler.clock import Clock
+from store.database import Database
+from tests.support.factories import a_conversation, a_followup
+from tests.support.process import Process, serving, start
+from tests.support.visitor import Visitor
+from tests.support.wait import eventually
+
+KEY = "a secret for the tests of the service"
+
+
+def at(message: dict[str, str]) -> datetime:
+    return datetime.fromisoformat(message["at"])
+
+
+async def test_a_reminder_in_ten_seconds_comes_in_ten_seconds_in_list_and_stream_and_once(tmp_path: Path) -> None:
+    async with serving(directory=tmp_path) as (_, url), httpx.AsyncClient(base_url=url) as http:
+        assert (await http.get("/")).status_code == 200
+        visitor = await Visitor.open(http)
+        async with visitor.listening() as streamed:
+            await visitor.say("remind me in 10 seconds to call Ana")
+            (reply,) = await visitor.until("reply")
+            asked = (await visitor.messages())[0]
+            assert at(reply) - at(asked) < timedelta(seconds=2)
+            assert "America/Bogota" in reply["text"]
+            (reminder,) = await visitor.until("followup")
+            assert timedelta(seconds=10) <= at(reminder) - at(asked) <= timedelta(seconds=12)
+            assert "call Ana" in reminder["text"]
+            await eventually(lambda: len(streamed) == 3)
+            assert streamed == await visitor.messages()
+            assert (await http.get("/readyz")).status_code == 200
+
+
+async def test_killed_after_booking_the_reminder_still_comes_once(tmp_path: Path) -> None:
+    async with serving(directory=tmp_path) as (process, url), httpx.AsyncClient(base_url=url) as http:
+        visitor = await Visitor.open(http)
+        await visitor.say("remind me in 3 seconds to call Ana")
+        await visitor.until("reply")
+        await process.kill()
+    async with serving(directory=tmp_path) as (process, url), httpx.AsyncClient(base_url=url) as http:
+        again = visitor.at(http)
+        await again.until("followup")
+        assert [message["kind"] for message in await again.messages()] == ["message", "reply", "followup"]
+        assert await process.stop() == 0
+
+
+async def test_three_workers_say_two_hundred_tasks_in_order_and_none_twice(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    environ = {"VUELVO_DATABASE_URL": database_url, "VUELVO_SECRET_KEY": KEY}
+    clock = Clock()
+    async with serving("--no-poller", directory=tmp_path, **environ):
+        workers = [await start("work", directory=tmp_path, **environ) for _ in range(3)]
+        try:
+            await asyncio.gather(*(worker.until_said("working") for worker in workers))
+            async with database.transaction() as connection:
+                due = await clock.now(connection) + timedelta(seconds=1)
+                conversations = [
+                    await a_conversation(connection, "demo", address=f"visitor {number}") for number in range(20)
+                ]
+                booked = defaultdict(list)
+                for number in range(200):
+                    conversation = conversations[number % 20]
+                    more = {"tenant": "demo", "due": due, "about": f"number {number}"}
+                    booked[conversation].append((await a_followup(connection, clock, conversation, **more)).id)  # type: ignore[arg-type]
+
+            async def said() -> list[tuple[int, int]]:
+                async with database.transaction() as connection:
+                    rows = await connection.execute(
+                        text(
+                            "select conversation, task from messages where kind = 'followup' order by conversation, seq"
+                        )
+                    )
+                    return [(row.conversation, row.task) for row in rows]
+
+            async def is_done() -> bool:
+                return len(await said()) >= 200
+
+            await eventually(is_done, 60)
+            assert await said() == [
+                (conversation, task) for conversation in conversations for task in booked[conversation]
+            ]
+            async with database.transaction() as connection:
+                counted = await connection.execute(
+                    text("select state, count(*) from tasks group by 1")
+                )
+                assert [tuple(row)[:2] for row in counted] == [("fired", 200)]
+        finally:
+            assert await asyncio.gather(*(worker.stop() for worker in workers)) == [0, 0, 0]
+
+
+async def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
+    async with serving(directory=tmp_path) as (_, url):
+        other = await start("serve", directory=tmp_path, VUELVO_PORT=url.rpartition(":")[2])
+        assert await other.ended() == 1
+        assert [line for line in other.said if "cannot listen" in line and "VUELVO_PORT" in line]
+        assert not any("Traceback" in line for line in other.said)
+
+
+async def test_two_processes_share_the_embedded_database_and_wake_each_other(tmp_path: Path) -> None:
+    environ = {"VUELVO_POLL_INTERVAL": "1h"}
+    async with serving("--no-poller", directory=tmp_path, **environ) as (_, url):
+        worker = await start("work", directory=tmp_path, **environ)
+        await worker.until_said("working")
+        async with httpx.AsyncClient(base_url=url) as http:
+            visitor = await Visitor.open(http)
+            await eventually(lambda: hears(http))
+            await visitor.say("hello")
+            await visitor.until("reply", seconds=5)
+        assert await worker.stop() == 0
+
+
+async def hears(http: httpx.AsyncClient) -> bool:
+    return bool((await http.get("/readyz")).json()["hears_other_processes"])
+
+
+@pytest.mark.parametrize("words", [("--help",), ("serve", "--help"), ("tenants", "--help")])
+async def test_help_answers(tmp_path: Path, words: tuple[str, ...]) -> None:
+    process: Process = await start(*words, directory=tmp_path)
+    assert await process.ended() == 0
+    assert any("Usage" in line for line in process.said)
+
+
+async def test_a_broken_env_file_is_reported_by_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("VUELVO_PORT=eighty\nVUELVO_POTR=8000\n")
+    process = await start("serve", directory=tmp_path)
+    assert await process.ended() == 2
+    said = "\n".join(process.said)
+    assert "VUELVO_PORT" in said
+    assert "VUELVO_POTR" in said
+    assert "Traceback" not in said

@@ -1,0 +1,329 @@
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from app.tenants_file import (
+    DEMO,
+    HIDDEN,
+    LARGEST_FILE,
+    TenantConfig,
+    TenantFileError,
+    from_stored,
+    json_schema,
+    load_file,
+    senders,
+    shown,
+    to_stored,
+)
+from store.secrets import SecretBox, WrongKey
+
+PAGE = (Path(__file__).parents[2] / "docs/tenants.md").read_text()
+BOX = SecretBox(b"k" * 32)
+SHORT = "tenant: acme\nname: Acme\ntime_zone: America/Bogota\n"
+TOKEN = "123456789:AAhunter2hunter2hunter2hunter2"
+ENVIRON = {"ACME_TELEGRAM_TOKEN": TOKEN, "ACME_TWILIO_SID": "AC" + "0a" * 16, "ACME_TWILIO_TOKEN": "hunter2"}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "acme.yaml"
+
+
+def load(file: Path, text: str | bytes, environ: dict[str, str] | None = None) -> list[TenantConfig]:
+    file.write_bytes(text.encode() if isinstance(text, str) else text)
+    return load_file(file, environ or {})
+
+
+def refused(file: Path, text: str | bytes, environ: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(TenantFileError) as caught:
+        load(file, text, environ)
+    lines = str(caught.value).splitlines()
+    assert [str(problem) for problem in caught.value.problems] == lines
+    assert "hunter2" not in f"{caught.value!r}"
+    return [line.replace(str(file), "acme.yaml") for line in lines]
+
+
+def example(file: Path) -> TenantConfig:
+    text = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert text
+    (config,) = load(file, text[1], ENVIRON)
+    return config
+
+
+def test_three_lines_make_a_tenant_with_a_widget(file: Path) -> None:
+    (config,) = load(file, SHORT)
+    assert (config.tenant, config.name, config.time_zone, config.languages) == (
+        "acme",
+        "Acme",
+        "America/Bogota",
+        ("en",),
+    )
+    assert config.channels.web is not None
+    assert senders(config) == []
+    (without,) = load(file, SHORT + "channels: {web: null}")
+    assert without.channels.web is None
+
+
+def test_the_example_of_the_page_can_be_used_as_it_stands(file: Path) -> None:
+    config = example(file)
+    assert config.languages == ("es", "en")
+    assert config.channels.telegram is not None
+    assert config.channels.telegram.token.get_secret_value() == TOKEN
+    assert senders(config) == [("telegram", "123456789"), ("whatsapp", "whatsapp:+14155238886")]
+
+
+def fields_of(model: type[BaseModel], before: str = "") -> list[str]:
+    found: list[str] = []
+    for name, field in model.model_fields.items():
+        inner = [
+            each for each in (field.annotation, *getattr(field.annotation, "__args__", ())) if isinstance(each, type)
+        ]
+        models = [each for each in inner if issubclass(each, BaseModel)]
+        if not models or before:
+            found.append(before + name)
+        for each in models:
+            found += fields_of(each, f"{before}{name}.")
+    return found
+
+
+def test_the_table_of_the_page_lists_every_field_there_is() -> None:
+    assert re.findall(r"^\| `([a-z_.]+)` \|", PAGE, re.MULTILINE) == fields_of(TenantConfig)
+
+
+def test_the_demo_tenant_needs_no_account() -> None:
+    (config,) = load_file(DEMO, {})
+    assert (config.tenant, config.time_zone, config.languages) == ("demo", "UTC", ("en", "es", "pt"))
+    assert senders(config) == []
+    assert config.channels.web is not None
+
+
+def test_everything_wrong_is_told_at_once_with_line_and_field(file: Path) -> None:
+    text = """\
+tenant: Acme Inc.
+name: ""
+time_zone: Bogota
+languges: [en]
+agent:
+  history: many
+  model:
+    - openai
+  answer_timeout: 0
+channels:
+  web:
+    origins:
+      - https://shop.example
+      - shop.example
+    title: Yes
+  telegram:
+    reciev: auto
+  whatsapp:
+    account_sid: AC1
+    auth_tokne: hunter2
+    sender: +14155238886
+name: Acme
+"""
+    problems = refused(file, text)
+    assert [line.split(": ")[:2] for line in problems] == [
+        ["acme.yaml:1", "tenant"],
+        ["acme.yaml:3", "time_zone"],
+        ["acme.yaml:4", "languges"],
+        ["acme.yaml:6", "agent.history"],
+        ["acme.yaml:7", "agent.model"],
+        ["acme.yaml:9", "agent.answer_timeout"],
+        ["acme.yaml:14", "channels.web.origins.1"],
+        ["acme.yaml:15", "channels.web.title"],
+        ["acme.yaml:16", "channels.telegram.token"],
+        ["acme.yaml:17", "channels.telegram.reciev"],
+        ["acme.yaml:18", "channels.whatsapp.auth_token"],
+        ["acme.yaml:19", "channels.whatsapp.account_sid"],
+        ["acme.yaml:20", "channels.whatsapp.auth_tokne"],
+        ["acme.yaml:21", "channels.whatsapp.sender"],
+        ["acme.yaml:22", "name"],
+    ]
+    assert "acme.yaml:4: languges: there is no such field; did you mean languages?" in problems
+    assert "acme.yaml:15: channels.web.title: it must be text: write it in quotes" in problems
+    assert "acme.yaml:16: channels.telegram.token: it is missing" in problems
+    assert "acme.yaml:20: channels.whatsapp.auth_tokne: there is no such field; did you mean auth_token?" in problems
+    assert "acme.yaml:22: name: it is written twice, first on line 2" in problems
+    assert problems[1].endswith("did you mean America/Bogota?")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "acme.yaml: no tenant is written in it: it needs tenant, name and time_zone"),
+        ("# only words\n---\n", "acme.yaml: no tenant is written in it: it needs tenant, name and time_zone"),
+        ("- acme", "acme.yaml:1: a tenant is written as fields: tenant: …, name: …, time_zone: …"),
+        (SHORT + "agent:", "acme.yaml:4: agent: it is empty"),
+        (SHORT + "agent: hunter2", "acme.yaml:4: agent: it must hold fields"),
+        (SHORT + "languages: es", "acme.yaml:4: languages: it must be a list, such as [en, es]"),
+        (SHORT + "languages: []", "acme.yaml:4: languages: it must have at least 1 item after validation, not 0"),
+        (SHORT + "languages: [en, de]", "acme.yaml:4: languages.1: it must be 'en', 'es' or 'pt'"),
+        ("tenant: a\nname: b\n", "acme.yaml:1: time_zone: it is missing"),
+        (SHORT + "a: [", "acme.yaml:4: this is not YAML: while parsing"),
+        (SHORT + "a: b: hunter2", "acme.yaml:4: this is not YAML: mapping values are not allowed here"),
+        (SHORT + "\tagent: {}", "acme.yaml:4: this is not YAML"),
+        (SHORT + "agent: *hunter2", "acme.yaml:4: this is not YAML: found undefined alias"),
+        (SHORT + "agent: {instructions: \x01}", "acme.yaml:4: a character that may not stand in YAML: remove it"),
+        (
+            SHORT + 'agent: {instructions: "\\0"}',
+            "acme.yaml:4: agent.instructions: it holds characters that are no text",
+        ),
+        (SHORT + "agent: !!python/object/apply:os.getcwd []", "acme.yaml:4: agent: it has a tag"),
+        (SHORT + "agent: {model: !secret hunter2}", "acme.yaml:4: agent.model: it has a tag"),
+        (SHORT + "agent: {history: !!int hunter2}", "acme.yaml:4: agent.history: it does not fit its tag"),
+        (SHORT + "? [a]\n: b", "acme.yaml:1: a field's name must be plain text"),
+        (SHORT + "agent: &a {model: *a}", "acme.yaml:4: agent.model: it is an alias of something it stands in"),
+        (SHORT + "agent: &a {<<: *a}", "acme.yaml:4: agent: it is an alias of something it stands in"),
+        (SHORT + "agent: {<<: hunter2}", "acme.yaml:4: agent: what << takes in must be fields"),
+        (SHORT + "agent: " + "[" * 500, "acme.yaml: it is nested too deeply"),
+        (
+            SHORT + "channels: {telegram: {token: 123456789}}",
+            "acme.yaml:4: channels.telegram.token: it must be text: write it in quotes",
+        ),
+        (
+            SHORT + "channels: {telegram: {token: hunter2}}",
+            "acme.yaml:4: channels.telegram.token: this is not a Telegram",
+        ),
+        ("tenant: acme\nname: Acme\ntime_zone: ../etc/passwd", "acme.yaml:3: time_zone: it must be a name of the IANA"),
+        (SHORT + "---\n" + SHORT, "acme.yaml:5: tenant: this tenant is already written on line 1"),
+        (SHORT.encode() + b"# caf\xe9", "acme.yaml:4: this line is not UTF-8: save the file as UTF-8"),
+        (b"#" * (LARGEST_FILE + 1), "acme.yaml: it is larger than 1 MB: split it, one tenant a file"),
+    ],
+)
+def test_one_thing_wrong_is_one_line(file: Path, text: str | bytes, problem: str) -> None:
+    (said,) = refused(file, text)
+    assert said.startswith(problem)
+
+
+def test_what_stands_where_a_name_should_is_not_repeated(file: Path) -> None:
+    text = SHORT + f"channels: {{telegram: {{{TOKEN}}}}}"
+    assert refused(file, text) == [
+        "acme.yaml:4: channels.telegram.token: it is missing",
+        "acme.yaml:4: channels.telegram.…: there is no such field; known here are token, receive",
+    ]
+
+
+@pytest.mark.parametrize("joint", ["[{}]", "{{<<: [{}]}}"])
+def test_aliases_that_unfold_without_end_are_refused(file: Path, joint: str) -> None:
+    bomb = "".join(
+        f"a{level}: &a{level} {joint.format(', '.join([f'*a{level - 1}'] * 10))}\n" for level in range(1, 30)
+    )
+    (said,) = refused(file, "a0: &a0 {x: 1}\n" + bomb)
+    assert said.endswith("with its aliases it holds more than 50000 values")
+
+
+def test_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
+    with pytest.raises(TenantFileError, match=r"nowhere\.yaml: there is no such file$"):
+        load_file(tmp_path / "nowhere.yaml", {})
+    with pytest.raises(TenantFileError, match=f"^{re.escape(str(tmp_path))}: cannot be read: Is a directory$"):
+        load_file(tmp_path, {})
+
+
+def test_names_of_variables_are_replaced_and_can_be_written_plainly(file: Path) -> None:
+    text = SHORT + "agent:\n  instructions: ${GREETING} costs $5, written $${GREETING}\n  history: ${HISTORY}\n"
+    (config,) = load(file, text, {"GREETING": "Tea ${x}", "HISTORY": "12"})
+    assert config.agent.instructions == "Tea ${x} costs $5, written ${GREETING}"
+    assert config.agent.history == 12
+
+
+def test_a_variable_that_is_not_set_is_named_once(file: Path) -> None:
+    text = SHORT + "channels:\n  telegram:\n    token: ${ACME_TOKEN}\nagent:\n  model: ${not a name}\n"
+    assert refused(file, text) == [
+        "acme.yaml:6: channels.telegram.token: the environment variable ACME_TOKEN is not set: "
+        "set it, or write $${ for a plain ${",
+        "acme.yaml:8: agent.model: write ${NAME} for an environment variable, or $${ for a plain ${",
+    ]
+
+
+def test_a_variable_that_holds_no_text_is_refused(file: Path) -> None:
+    (said,) = refused(file, SHORT + "agent: {instructions: '${X}'}", {"X": "\udcff"})
+    assert said.startswith("acme.yaml:4: agent.instructions: it holds characters that are no text")
+
+
+def test_anchors_and_merges_are_followed(file: Path) -> None:
+    text = SHORT + "agent: &agent {instructions: Be brief., history: 10}\n---\n" + SHORT.replace("acme", "other")
+    first, second = load(file, text)
+    assert (first.agent.history, second.tenant) == (10, "other")
+    (merged,) = load(file, SHORT + "agent: {<<: [{history: 10, model: a:b}, {history: 11}], model: c:d}")
+    assert (merged.agent.history, merged.agent.model) == (10, "c:d")
+
+
+def test_problems_of_all_documents_are_told_and_none_is_loaded(file: Path) -> None:
+    text = SHORT + "x: 1\n---\n" + SHORT.replace("acme", "other") + "---\n" + SHORT + "z: 1\n---\na: ["
+    assert [line.split(": ")[0] for line in refused(file, text)] == ["acme.yaml:4", "acme.yaml:13", "acme.yaml:15"]
+
+
+def texts_in(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [text for inner in value.values() for text in texts_in(inner)]
+    if isinstance(value, list):
+        return [text for inner in value for text in texts_in(inner)]
+    return [value] if isinstance(value, str) else []
+
+
+def test_a_stored_tenant_holds_its_secrets_sealed_and_comes_back_the_same(file: Path) -> None:
+    config = example(file)
+    stored = json.loads(json.dumps(to_stored(config, BOX)))
+    sealed = [text for text in texts_in(stored) if text.startswith("sealed:")]
+    assert len(sealed) == 2
+    assert "hunter2" not in json.dumps(stored)
+    assert from_stored(stored, BOX) == config
+    assert to_stored(from_stored(stored, BOX), BOX) == stored
+
+
+def test_the_same_file_is_stored_the_same_and_defaults_are_left_to_the_code(file: Path) -> None:
+    assert to_stored(example(file), BOX) == to_stored(example(file), BOX)
+    (short,) = load(file, SHORT)
+    assert to_stored(short, BOX) == {"tenant": "acme", "name": "Acme", "time_zone": "America/Bogota"}
+    (off,) = load(file, SHORT + "channels: {web: null}")
+    assert to_stored(off, BOX)["channels"] == {"web": None}
+
+
+def test_a_plain_text_that_looks_sealed_comes_back_as_it_was(file: Path) -> None:
+    (config,) = load(file, SHORT + "agent: {instructions: 'sealed:v1:abc'}")
+    assert from_stored(to_stored(config, BOX), BOX).agent.instructions == "sealed:v1:abc"
+
+
+def test_a_secret_does_not_open_with_another_key_or_for_another_tenant(file: Path) -> None:
+    stored = to_stored(example(file), BOX)
+    with pytest.raises(WrongKey, match=r"channels\.telegram\.token of tenant acme"):
+        from_stored(stored, SecretBox(b"l" * 32))
+    with pytest.raises(WrongKey, match=r"channels\.telegram\.token of tenant other"):
+        from_stored({**stored, "tenant": "other"}, BOX)
+
+
+def test_a_stored_tenant_that_this_version_cannot_read_is_told_without_its_secrets(file: Path) -> None:
+    stored = to_stored(example(file), BOX)
+    stored["channels"]["whatsapp"]["region"] = "ie1"
+    stored["colour"] = "hunter2"
+    with pytest.raises(TenantFileError) as caught:
+        from_stored(stored, BOX)
+    assert str(caught.value).splitlines() == [
+        "tenant acme, as stored: channels.whatsapp.region: there is no such field",
+        "tenant acme, as stored: colour: there is no such field",
+    ]
+    assert caught.value.__suppress_context__
+
+
+def test_a_tenant_is_shown_with_its_defaults_and_without_its_secrets(file: Path) -> None:
+    seen = shown(example(file))
+    assert "hunter2" not in json.dumps(seen)
+    assert seen["channels"]["telegram"] == {"token": HIDDEN, "receive": "auto"}
+    assert seen["channels"]["whatsapp"]["auth_token"] == HIDDEN
+    assert seen["channels"]["whatsapp"]["previous_auth_token"] is None
+    assert seen["agent"]["history"] == 40
+
+
+def test_the_json_schema_knows_every_field_and_no_other() -> None:
+    schema = json.loads(json.dumps(json_schema()))
+    assert list(schema["properties"]) == list(TenantConfig.model_fields)
+    assert schema["required"] == ["tenant", "name", "time_zone"]
+    models = [schema, *schema["$defs"].values()]
+    assert len(models) == 6
+    assert all(model["additionalProperties"] is False for model in models)
+    assert schema["$defs"]["TelegramSection"]["properties"]["token"]["writeOnly"] is True

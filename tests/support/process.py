@@ -1,0 +1,92 @@
+"""The service as its users run it: processes, started, watched and killed."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+VUELVO = Path(sys.executable).with_name("vuelvo")
+
+
+class Process:
+    """One running `vuelvo …`."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.said: list[str] = []
+        """What it has written, line by line."""
+        self._new = asyncio.Event()
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            self.said.append(line.decode().rstrip())
+            self._new.set()
+        self._new.set()
+
+    async def until_said(self, words: str, seconds: float = 60) -> str:
+        """Wait for a line with these words and return it; fails with all that was said when it ends without."""
+        async with asyncio.timeout(seconds):
+            while True:
+                for line in self.said:
+                    if words in line:
+                        return line
+                if self._reading.done():
+                    raise AssertionError(f"it ended without saying {words!r}:\n" + "\n".join(self.said))
+                self._new.clear()
+                await self._new.wait()
+
+    async def kill(self) -> None:
+        """Kill it as the machine's fault would: kill -9."""
+        self._process.kill()
+        await self.ended()
+
+    async def stop(self, seconds: float = 30) -> int:
+        """Ask it to stop and return its exit code."""
+        if self._process.returncode is None:
+            self._process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(seconds):
+            return await self.ended()
+
+    async def ended(self) -> int:
+        """Wait for its end and return its exit code."""
+        code = await self._process.wait()
+        await self._reading
+        return code
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.returncode is None
+
+
+async def start(*words: str, directory: Path, **environ: str) -> Process:
+    """Start `vuelvo WORDS` in a directory, with nothing of our own environment that could mislead it."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("VUELVO_", "OPENAI_"))}
+    return Process(
+        await asyncio.create_subprocess_exec(
+            str(VUELVO),
+            *words,
+            cwd=directory,
+            env={**inherited, "PYTHONUNBUFFERED": "1", **environ},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+    )
+
+
+@asynccontextmanager
+async def serving(*words: str, directory: Path, **environ: str) -> AsyncIterator[tuple[Process, str]]:
+    """Run `vuelvo serve` on a free port; yields it and its address."""
+    process = await start("serve", *words, directory=directory, **{"VUELVO_PORT": "0", **environ})
+    try:
+        line = await process.until_said("Vuelvo is here: ")
+        yield process, line.split("here: ")[1].rstrip("/")
+    finally:
+        if process.is_running:
+            await process.stop()
