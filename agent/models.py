@@ -6,6 +6,9 @@ from pydantic_ai.models import Model, infer_model
 
 from agent.offline import offline_model
 
+OFFLINE = "offline"
+"""The name of the model that needs no provider."""
+
 
 class UnknownModel(Exception):
     """A model name that leads nowhere; the message says what to do."""
@@ -17,6 +20,8 @@ def check_model(name: str) -> None:
 
 
 def _infer(name: str) -> Model[Any]:
+    if name == OFFLINE:
+        return offline_model()
     try:
         return infer_model(name)
     except ImportError as problem:
@@ -37,7 +42,14 @@ class Models:
         chosen = name or self._default
         if isinstance(chosen, Model):
             return chosen
-        key = chosen or "offline"
+        key = chosen or OFFLINE
         if key not in self._made:
-            self._made[key] = _infer(chosen) if chosen else offline_model()
+            self._made[key] = _infer(key)
         return self._made[key]
+
+    async def close(self) -> None:
+        """Close the connections of the models made here; one that is found again afterwards is made anew."""
+        while self._made:
+            _, model = self._made.popitem()
+            async with model:  # leaving is what closes
+                pass

@@ -27,7 +27,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 
 from agent.language import LANGUAGES, Language, detect
 from agent.offline_reply import SENTENCES, say, say_when
-from agent.offline_request import Request, complete, means_all, read, to_cancel
+from agent.offline_request import Request, complete, read, to_cancel
 
 FOLLOWUP_MARK = "[vuelvo:follow-up]"
 SCHEDULE, LIST, CANCEL = "schedule_followup", "list_followups", "cancel_followup"
@@ -90,13 +90,13 @@ class _Run:
 
 
 def _read_run(messages: Sequence[ModelMessage], info: AgentInfo) -> _Run:
-    place = max((place for place, message in enumerate(messages) if _words_of_customer(message)), default=0)
+    place = _place_of_prompt(messages)
     since = messages[place:]
     told = _NOW.search(info.instructions or "")
     language = _LANGUAGE.search(info.instructions or "")
     return _Run(
         before=messages[:place],
-        prompt=_words_of_customer(messages[place]) if messages else "",
+        prompt=_said_to_model(messages[place]) if messages else "",
         calls={
             part.tool_call_id: part for message in since for part in message.parts if isinstance(part, ToolCallPart)
         },
@@ -106,6 +106,13 @@ def _read_run(messages: Sequence[ModelMessage], info: AgentInfo) -> _Run:
         zone=told[2] if told else "",
         language=_known(language[1]) if language else "en",
     )
+
+
+def _place_of_prompt(messages: Sequence[ModelMessage]) -> int:
+    """Where the customer's last words stand. A later request of the same run is the loop speaking, about a reply it refused."""
+    spoken = [place for place, message in enumerate(messages) if _said_to_model(message)]
+    run = messages[-1].run_id if messages else None
+    return next((place for place in spoken if run is not None and messages[place].run_id == run), (spoken or [0])[-1])
 
 
 def _next_step(messages: Sequence[ModelMessage], info: AgentInfo) -> Step:
@@ -150,17 +157,17 @@ def _requests(run: _Run) -> list[Request]:
 def _unfinished(run: _Run, now: datetime) -> Request | None:
     """The request before this message, when the model answered it by asking for a time."""
     words: list[str] = []
-    spoken = [message for message in run.before if _words_of_customer(message) or _words_of_ours(message)]
+    spoken = [message for message in run.before if _said_to_model(message) or _said_by_model(message)]
     for answer, asked in zip(spoken[-1::-2], spoken[-2::-2], strict=False):
-        if len(words) == MOST_QUESTIONS or not _words_of_ours(answer).startswith(_ASKS):
+        if len(words) == MOST_QUESTIONS or not _said_by_model(answer).startswith(_ASKS):
             break
-        words.append(_words_of_customer(asked))
+        words.append(_said_to_model(asked))
     if not words:
         return None
     request = read(" ".join(words.pop().split()), run.language, now)
     while words:
         request = complete(request, " ".join(words.pop().split()), now) or request
-    return request if request.kind in ("no time", "no hour", "booking", "repeating") else None
+    return request if request.kind in ("no time", "no hour", "booking") else None
 
 
 _ASKS = tuple(
@@ -232,10 +239,10 @@ def _with_the_list(run: _Run, request: Request) -> Step:
     listed = "\n".join([say("pending", language), *(_say_item(run, item, language) for item in pending)])
     if request.kind != "cancel":
         return listed
-    meant = to_cancel(request.words, pending)
+    meant, is_certain = to_cancel(request.words, pending)
     if not meant:
         return f"{say('no match', language)}\n{listed}"
-    if len(meant) > 1 and not means_all(request.words):
+    if not is_certain:
         return f"{say('which one', language, id=meant[0])}\n{listed}"
     return [ToolCallPart(CANCEL, {"id": id_}) for id_ in meant]
 
@@ -281,8 +288,8 @@ def _say_local_time(run: _Run, booked: Mapping[str, Any], language: Language, *,
     return say_when(local, zone, language, run.now, with_seconds=with_seconds)
 
 
-def _words_of_customer(message: ModelMessage) -> str:
-    """The last thing a customer says in a message; what the loop itself says in the user's place is fenced and is not theirs."""
+def _said_to_model(message: ModelMessage) -> str:
+    """The last thing that is said to the model in a message, if anything is."""
     if isinstance(message, ModelRequest):
         for part in reversed(message.parts):
             if isinstance(part, UserPromptPart):
@@ -292,12 +299,12 @@ def _words_of_customer(message: ModelMessage) -> str:
                     for each in said
                     if isinstance(each, str | TextContent)
                 )
-                if words.strip() and not words.startswith("<pyai:"):
+                if words.strip():
                     return words
     return ""
 
 
-def _words_of_ours(message: ModelMessage) -> str:
+def _said_by_model(message: ModelMessage) -> str:
     if not isinstance(message, ModelResponse):
         return ""
     return "".join(part.content for part in message.parts if isinstance(part, TextPart))

@@ -35,7 +35,7 @@ class Request:
 
 def read(line: str, default: Language, now: datetime) -> Request:
     """Return what a line asks for. `now` is the wall time where the customer is, without a zone."""
-    line = unicodedata.normalize("NFC", line)
+    line = unicodedata.normalize("NFC", line.encode(errors="ignore").decode())  # half a character can be no argument
     if len(line) > LONGEST_LINE:
         return Request("other", default)
     folded = fold(line)
@@ -57,10 +57,8 @@ def complete(unfinished: Request, line: str, now: datetime) -> Request | None:
     for words in (line, f"{at} {line}", f"{within} {line}"):
         for day in dict.fromkeys(("", unfinished.day)):
             given = read(f"{ask} {words} {day}", unfinished.language, now)
-            is_only_a_time = given.kind in ("booking", "no hour") and not given.about
-            if is_only_a_time and (
-                day or not unfinished.day or given.delay or _names_a_day(words, given.language, now)
-            ):
+            keeps_the_day = day or not unfinished.day or _names_a_day(words, given.language, now)
+            if given.kind in ("booking", "no hour") and not given.about and keeps_the_day:
                 return replace(given, about=unfinished.about)
     return None
 
@@ -76,25 +74,19 @@ def _names_a_day(line: str, language: Language, now: datetime) -> bool:
     return any(cluster.has("day", "delay") for cluster in clusters(fold(line), language, now))
 
 
-def to_cancel(words: str, pending: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the ids of what the words may mean among the pending: one is an answer, several leave a question."""
-    numbers = [int(number) for number in re.findall(r"(?<![0-9])[0-9]{1,18}(?![0-9])", words)]
+def to_cancel(words: str, pending: Sequence[Mapping[str, Any]]) -> tuple[list[int], bool]:
+    """Return the ids that the customer's words may mean, and whether all of those are meant or one of them is asked for."""
     said = set(_telling_words(words))
     ids = [int(item["id"]) for item in pending]
-    if numbers and said == {str(number) for number in numbers}:
-        return [number for number in numbers if number in ids]
-    if not said:
-        return ids
+    if said and all(word.isdecimal() for word in said):
+        return [id_ for id_ in ids if str(id_) in said], True
     scores = [sum(_is_like(word, said) for word in set(_telling_words(str(item["about"])))) for item in pending]
     best = max(scores, default=0)
-    return [id_ for id_, score in zip(ids, scores, strict=True) if best and score == best]
+    meant = [id_ for id_, score in zip(ids, scores, strict=True) if not said or (best and score == best)]
+    return meant, len(meant) == 1 or _ALL.search(fold(words)) is not None
 
 
-def means_all(words: str) -> bool:
-    """Tell whether everything is to be cancelled, or several things by their numbers."""
-    return (
-        re.search(r"\b(?:all|everything|both|todos?|todas?|tudo|ambos|ambas)\b|[0-9]\D+[0-9]", fold(words)) is not None
-    )
+_ALL = re.compile(r"\b(?:all|everything|both|todos?|todas?|tudo|ambos|ambas)\b")
 
 
 def _telling_words(text: str) -> list[str]:
@@ -150,6 +142,7 @@ def _choose(
     """Return the cluster that says when, and perhaps the one that completes it: the nearest to the verb counts most."""
 
     def rank(time: Cluster) -> int:
+        """After the verb, before it, at the beginning, at the end, or in the middle, where it belongs to the subject."""
         if only_joins(folded, verb.end(), time.start, language):
             return 0
         if words.politeness.fullmatch(folded, time.end, verb.start()):

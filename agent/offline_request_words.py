@@ -72,8 +72,8 @@ def _words(
 WORDS: Mapping[Language, RequestWords] = {
     "en": _words(
         polite=(
-            r"please|hey|hi|hello|ok|okay|so|well|also|and|then|thanks|just|now|(?:can|could|would|will) you|i (?:want|need) you to"
-            r"|i(?:'d| would) like you to|you|kindly"
+            r"please|pls|plz|hey|hi|hello|ok|okay|so|well|also|and|then|thanks|just|now|(?:can|could|would|will) (?:you|u)|i (?:want|need)(?: you)? to"
+            r"|i(?:'d| would) like(?: you)? to|you|kindly"
         ),
         remind=(
             r"\b(?:remind|notify|alert|ping|nudge) (?:me|us)\b|(?:\bi(?:'d| would| want)(?: like)? )?\bto be reminded\b"
@@ -93,8 +93,8 @@ WORDS: Mapping[Language, RequestWords] = {
             r"|result|is|here|found|it|have|something|anything)){1,6}\b)?"
         ),
         cancel=(
-            r"(?:cancel|delete|remove|drop|scrap|unschedule|undo|call off|forget(?: about)?|never ?mind|stop(?= (?:the|my|all|that|this"
-            r"|reminding)))\b|(?:don't|do not|stop) remind(?:ing)? me\b"
+            r"(?:cancel|delete|remove|drop|scrap|unschedule|undo|call off|(?:forget(?: about)?|stop)(?= (?:the|my|all|that|this)\b))"
+            r"\b|(?:don't|do not|stop) remind(?:ing)? me\b"
         ),
         pending=(
             r"\b(?:what|which|how many|anything|something|any)\b[^\n]{0,40}\b(?:pending|scheduled|booked|planned|coming up|reminders?"
@@ -127,15 +127,15 @@ WORDS: Mapping[Language, RequestWords] = {
             r"|preguntar|confirma|confirme|checa|chequea|calcula|compara|fijate"
         ),
         work_tail=(
-            r"[\s,;]{0,3}(?:\b(?:y|y luego|luego)\b )?(?:por favor )?\b(?:me (?:lo )?(?:avisas?|avise|dices?|diga|digas|cuentas?|informas?"
-            r"|escribes?|respondes?|confirmas?)|avisam(?:e|elo)|aviseme|dim(?:e|elo)|digam(?:e|elo)|cuentam(?:e|elo)|informame|informeme"
+            r"[\s,;]{0,3}(?:\b(?:y|y luego|luego)\b )?(?:por favor )?\b(?:me (?:lo )?(?:avisas?|avise|avisar|dices?|diga|digas|cuentas?|informas?"
+            r"|escribes?|respondes?|confirmas?)|avisam(?:e|elo)|aviseme|avisarme|decirme|dim(?:e|elo)|digam(?:e|elo)|cuentam(?:e|elo)|informame|informeme"
             r"|escribeme|escribame|confirmame|respondeme)\b"
             r"(?:,? (?:cuando|en cuanto|apenas|si|lo que|que|el|la)(?: (?:lo|este|esta|tengas|tenga|sepas|sepa|listo|lista|termines|termine"
             r"|encuentres|encuentras|respuesta|resultado|una|la|el|haya|algo|hay)){0,5}\b)?"
         ),
         cancel=(
             r"(?:cancela(?:r|me|lo|la|los|las|rlo|rla)?|cancele|borra(?:r|lo|la)?|borre|elimina(?:r|lo|la)?|elimine|quita(?:r|lo|la)?"
-            r"|quite|anula(?:r|lo|la)?|anule|olvida(?:te|lo)?(?: de)?|olvide)\b|(?:ya )?no me (?:recuerdes|avises|lo recuerdes)\b"
+            r"|quite|anula(?:r|lo|la)?|anule|(?:olvida(?:te)?|olvide)(?: de)?(?= (?:el|la|lo|los|mi|mis|todo)\b))\b|(?:ya )?no me (?:recuerdes|avises|lo recuerdes)\b"
         ),
         pending=(
             r"\b(?:que|cual|cuales|cuantos|cuantas|algo|algun|alguna|mis)\b[^\n]{0,40}\b(?:pendientes?|recordatorios?|programad[oa]s?"
@@ -166,13 +166,13 @@ WORDS: Mapping[Language, RequestWords] = {
             r"|busque|calcul(?:a|e)|compar(?:a|e)|olh(?:a|e)"
         ),
         work_tail=(
-            r"[\s,;]{0,3}(?:\b(?:e|e depois|depois)\b )?(?:por favor )?\b(?:me (?:avisa|avise|diz|diga|fala|fale|conta|conte|informa|informe"
+            r"[\s,;]{0,3}(?:\b(?:e|e depois|depois)\b )?(?:por favor )?\b(?:me (?:avisar?|avise|diz|diga|dizer|falar?|fale|contar?|conte|informar?|informe"
             r"|responda|responde|retorna|retorne|confirma|confirme|escreve|escreva)|avis[ae]-me|diga-me|informe-me|conte-me|fale-me)\b"
             r"(?:,? (?:quando|assim que|se|o que|o|a)(?: (?:estiver|souber|tiver|pronto|pronta|terminar|encontrar|achar|resposta|resultado"
             r"|uma|a|o|houver|algo|for)){0,5}\b)?"
         ),
         cancel=(
-            r"(?:cancel(?:a|e|ar|a-l[oa])|apag(?:a|ar|ue)|remov(?:e|a|er)|exclu(?:i|a|ir)|delet(?:a|e|ar)|esquec(?:e|a|er)(?: d[oae])?"
+            r"(?:cancel(?:a|e|ar|a-l[oa])|apag(?:a|ar|ue)|remov(?:e|a|er)|exclu(?:i|a|ir)|delet(?:a|e|ar)|esquec(?:e|a|er)(?= (?:o|a|d[oa]|meu|minha|tudo)\b)"
             r"|desmarc(?:a|ar)|desmarque|anul(?:a|e|ar)|tir(?:a|e|ar))\b|nao (?:precisa )?(?:mais )?me (?:lembre|lembrar|avise|avisar)\b"
         ),
         pending=(

@@ -87,9 +87,7 @@ def _months(names: str) -> dict[str, int]:
 _DIGITS = r"(?<![0-9.,:])[0-9]+(?:[.,][0-9]{1,6})?"
 _HOUR = r"(?<![0-9.,:/-])[0-9]{1,2}"
 _MINUTE = r"(?P<minute>[0-9]{2})"
-_NO_MORE = (
-    r"(?![0-9]|[:.,/][0-9]|[-–][0-9]| ?(?:[%€$]|percent\b|por ciento\b|euros?\b|dollars?\b|dolares\b|reais\b|pesos\b))"
-)
+_NO_MORE = r"(?![0-9]|[:.,/][0-9]|[-–][0-9]| ?(?:[%€$]|percent\b|por ciento\b|euros?\b|dollars?\b|dolares\b|reais\b|pesos\b|[ap]\.? ?m\b))"
 _AM_PM = r"(?: ?(?P<m>[ap])\.? ?m\b\.?)?"
 _ISO = r"(?<![0-9-])(?P<year>[0-9]{4})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{1,2})(?![0-9-])(?:t(?=[0-9]))?"
 _SLASHED = (
@@ -142,6 +140,7 @@ def _english() -> TimeWords:
         r"|nov(?:ember)?|dec(?:ember)?)\b"
     )
     weekday = r"(?P<weekday>monday|tuesday|wednesday|thursday|friday|saturday|sunday)"
+    short_weekday = r"(?P<weekday>mon|tues?|wed|thurs?|thu|fri|sat|sun)"
     hour = _hours(_ENGLISH)
     day, year = r"(?P<day>[0-9]{1,2})(?:st|nd|rd|th)?", r"(?:,? (?P<year>[0-9]{4})(?![0-9:]))?"
     piece = _piece(
@@ -152,7 +151,8 @@ def _english() -> TimeWords:
         units=units,
         weekdays=_weekdays("mon tue wed thu fri sat sun"),
         months=months,
-        near_days={"today": 0, "tomorrow": 1, "tmrw": 1, "day after tomorrow": 2},
+        near_days={"today": 0, "day after tomorrow": 2}
+        | dict.fromkeys(("tomorrow", "tommorow", "tommorrow", "tomorow", "tmrw", "tmr"), 1),
         parts={
             "morning": "morning",
             "afternoon": "afternoon",
@@ -170,7 +170,7 @@ def _english() -> TimeWords:
         ),
         clocks=_compiled(
             rf"(?:\b(?:at|by|around) |@ ?){hour}(?:[:.h]{_MINUTE})?(?: o'?clock)?{_AM_PM}{_NO_MORE}"
-            r"(?! (?:point|time|times|of|or|minutes?|hours?|seconds?|days?|weeks?)\b)",
+            r"(?! (?:point|time|times|minutes?|hours?|seconds?|days?|weeks?)\b)",
             rf"{hour}:{_MINUTE}{_AM_PM}{_NO_MORE}",
             rf"(?:\bfor )?{hour}(?: ?(?P<m>[ap])\.? ?m\b\.?| o'?clock\b|(?= in the (?:morning|afternoon|evening)\b| at night\b| tonight\b))",
             rf"(?:\bat )?\b(?:(?P<half>half)|(?P<quarter>(?:a )?quarter)) past {hour}{_AM_PM}",
@@ -179,9 +179,10 @@ def _english() -> TimeWords:
             r"(?:\b(?:at|by) )?\b(?:(?P<noon>noon|midday)|(?P<midnight>midnight))\b",
         ),
         days=_compiled(
-            r"\b(?:(?:for|by) )?(?:the )?(?P<word>day after tomorrow|tomorrow|tmrw|today)\b",
+            r"\b(?:(?:for|by) )?(?:the )?(?P<word>day after tomorrow|tomorrow|tomm?orr?ow|tmrw|tmr|today)\b",
             rf"\b(?:(?:on|next|this|coming|the|by|for) ){{0,3}}{weekday}\b",
-            r"\b(?:on|next|this) (?P<weekday>mon|tues?|wed|thurs?|thu|fri|sat|sun)\b\.?",
+            rf"\b(?:on|next|this) {short_weekday}\b\.?",
+            rf"\b{short_weekday}\b\.?(?=,? (?:at |[0-9]))",
             rf"\b(?:(?:on|for|by) )?(?:the )?(?<![0-9]){day}(?: of)? {month}\.?{year}",
             rf"\b(?:(?:on|for|by) )?{month}\.? (?:the )?{day}(?![0-9:]){year}",
             r"\b(?:(?:on|by) )?the (?P<day>[0-9]{1,2})(?:st|nd|rd|th)\b",
@@ -262,7 +263,7 @@ def _spanish() -> TimeWords:
             r"(?: (?:de|del) (?P<year>[0-9]{4})(?![0-9:]))?",
             r"\b(?:el dia|el|dia) (?P<day>[0-9]{1,2})(?![0-9]|[:.,/h-][0-9]| ?(?:%|horas?\b|minutos?\b|anos?\b|de [a-z]))",
             rf"(?:\b(?:el|para el) )?{_ISO}",
-            rf"(?:\b(?:el|para el) )?{_SLASHED}",
+            rf"(?:\b(?:el|para el|dia|el dia|para el dia) )?{_SLASHED}",
             rf"(?:\b(?:el|para el) )?{_DOTTED}",
         ),
         part=re.compile(rf"\b(?:de|en|por|a) la {part}\b|\besta {part}\b"),
@@ -333,11 +334,12 @@ def _portuguese() -> TimeWords:
             r"|domingo)\b(?: que vem\b)?",
             rf"\b(?:(?:na|nesta|esta|proxima|para) ){{1,3}}(?P<weekday>{ordinal})\b(?! (?:vez|parte|etapa|via|feira)\b)(?: que vem\b)?",
             rf"\b(?:na |a )?(?P<weekday>{ordinal}) que vem\b",
+            rf"\b(?P<weekday>{ordinal})(?=,? (?:as [0-9]|(?:de|a) (?:manha|tarde|noite)\b|ao meio))",
             rf"\b(?:(?:no|em|o|para|dia) ){{0,3}}(?<![0-9])(?P<day>[0-9]{{1,2}}|primeiro)[°º]? de {month}"
             r"(?: de (?P<year>[0-9]{4})(?![0-9:]))?",
             r"\b(?:no |o |em )?dia (?P<day>[0-9]{1,2})(?![0-9]|[:.,/h-][0-9]| ?(?:%|de [a-z]))",
             rf"(?:\b(?:em|no|para) )?{_ISO}",
-            rf"(?:\b(?:em|no|para) )?{_SLASHED}",
+            rf"(?:\b(?:em|no|para|dia|no dia|para o dia) )?{_SLASHED}",
             rf"(?:\b(?:em|no|para) )?{_DOTTED}",
         ),
         part=re.compile(r"\b(?:de|da|pela|na|a|esta) (manha|tarde|noite|madrugada)\b"),

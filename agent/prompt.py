@@ -4,6 +4,7 @@ Words of customers go in as what they said, never as instructions; our own frame
 mark in a customer's words is broken, so that nobody can write a frame from outside.
 """
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -11,6 +12,8 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, Text
 
 from agent.context import Voice
 from store.messages import Message
+
+_MARK = re.compile(r"\[\s*(/?)\s*vuelvo:", re.IGNORECASE)
 
 LANGUAGES = {"en": "English", "es": "Spanish", "pt": "Portuguese"}
 
@@ -45,13 +48,14 @@ def instructions(voice: Voice, rules: str) -> str:
         f"Channel: {voice.channel}",
     ]
     if voice.customer:
-        lines.append(f"The customer's name, as they gave it: {defang(voice.customer)[:80]}")
+        # On one line: a name may hold line breaks, and with them lines like the ones above.
+        lines.append(f"The customer's name, as they gave it: {' '.join(defang(voice.customer).split())[:80]}")
     return "\n".join(line for line in lines if line)
 
 
 def defang(words: str) -> str:
     """Break our own marks in words that came from outside."""
-    return words.replace("[vuelvo:", "[vuelvo :").replace("[/vuelvo:", "[/vuelvo :")
+    return _MARK.sub(r"[\1vuelvo :", words)
 
 
 def history(messages: Sequence[Message]) -> list[ModelMessage]:

@@ -18,6 +18,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.usage import UsageLimits
 
 from agent.errors import ModelUnavailable, NothingToSay
+from agent.speech import echoes
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,9 @@ LIMITS = UsageLimits(request_limit=12, tool_calls_limit=24)
 """Requests to the model and calls of tools in one run: a model that goes round in circles is stopped."""
 RETRIES = 2
 """How often a run may ask the model again after it was refused."""
+
+LONGEST_WORDS = 300
+"""Characters kept of what a provider says is wrong: it may be a whole page."""
 
 OnText = Callable[[str], None]
 Context = TypeVar("Context")
@@ -43,7 +47,8 @@ async def run(
 ) -> str:
     """Return what the agent says. With `on_text` the model's answer is streamed, and each piece of text is handed on.
 
-    A streamed run goes through all of its events, so it does not end at the first text while a tool's turn is to come.
+    A streamed run goes through all of its events, so it does not end at the first text while a tool's turn is to come. Its
+    pieces are raw: reasoning, and answers that are refused and asked for again, are among them; only what is returned holds.
     Raises ModelUnavailable when the model did not answer, NothingToSay when what it answered cannot be used.
     """
 
@@ -70,9 +75,25 @@ async def run(
     except TimeoutError as problem:
         raise ModelUnavailable(f"the model did not answer within {seconds:g} seconds") from problem
     except (ModelAPIError, FallbackExceptionGroup) as problem:
-        raise ModelUnavailable(f"the model did not answer: {problem}") from problem
+        raise ModelUnavailable(f"the model did not answer: {_words(problem, model, instructions, prompt)}") from problem
     except (UnexpectedModelBehavior, UsageLimitExceeded) as problem:
-        raise NothingToSay(f"the model's answer cannot be used: {problem}") from problem
+        words = _words(problem, model, instructions, prompt)
+        raise NothingToSay(f"the model's answer cannot be used: {words}") from problem
     except AgentRunError as problem:
-        raise ModelUnavailable(f"the run of the model ended early: {problem}") from problem
+        words = _words(problem, model, instructions, prompt)
+        raise ModelUnavailable(f"the run of the model ended early: {words}") from problem
+    except IndexError as problem:  # what the library makes of an answer without a choice
+        raise NothingToSay("the model's answer cannot be used: it holds no choice") from problem
     return result.output
+
+
+def _words(problem: AgentRunError | FallbackExceptionGroup, model: Model[Any], *told: str) -> str:
+    """Return what a provider says is wrong, fit for a log: in one line, without the key, and not the request over again."""
+    words = problem.message
+    key = getattr(getattr(model, "client", None), "api_key", None)
+    if isinstance(key, str) and key:
+        words = words.replace(key, "[key]")
+    if echoes(words, told):
+        status = getattr(problem, "status_code", type(problem).__name__)
+        return f"{status}; the provider's words repeat what it was told and are left out"
+    return " ".join(words.split())[:LONGEST_WORDS]

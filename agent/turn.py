@@ -4,7 +4,8 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic_ai import Agent, ModelRetry, RunContext
+from pydantic_ai import Agent, ModelRetry, RunContext, Tool
+from pydantic_ai.messages import ModelMessage, ToolCallPart
 from pydantic_ai.models import Model
 
 from agent.context import TurnContext
@@ -17,7 +18,7 @@ from agent.speech import clean, echoes
 from agent.tools.cancel_followup import cancel_followup
 from agent.tools.list_followups import list_followups
 from agent.tools.schedule_followup import local_time, schedule_followup
-from scheduler.find import pending_followups
+from scheduler.find import booked_by, pending_followups
 from store.messages import Message
 
 log = logging.getLogger(__name__)
@@ -30,14 +31,22 @@ def answering_agent() -> Agent[TurnContext, str]:
         output_type=str,
         name="turn",
         retries={"tools": RETRIES, "output": RETRIES},
-        tools=[schedule_followup, list_followups, cancel_followup],
+        # One after the other and in the order of the calls, so that limits hold and "cancel, then list" means that.
+        tools=[Tool(tool, sequential=True) for tool in (schedule_followup, list_followups, cancel_followup)],
     )
 
     @agent.output_validator
     async def check(ctx: RunContext[TurnContext], text: str) -> str:
+        ctx.deps.has_tried |= _has_called_to_book(ctx.messages)
         return await _sayable(ctx.deps, text)
 
     return agent
+
+
+def _has_called_to_book(messages: Sequence[ModelMessage]) -> bool:
+    """Tell whether a run has called schedule_followup: a call with arguments that are none never reaches the tool."""
+    parts = (part for message in messages for part in message.parts)
+    return any(isinstance(part, ToolCallPart) and part.tool_name == schedule_followup.__name__ for part in parts)
 
 
 async def _sayable(context: TurnContext, text: str) -> str:
@@ -121,9 +130,9 @@ async def _what_stands(context: TurnContext) -> str:
         return phrase("not_booked", voice.language)
     ids = {booked.id for booked in context.booked}
     async with context.database.transaction() as connection:
-        pending = await pending_followups(connection, voice.tenant, voice.conversation)
+        booked = await booked_by(connection, voice.tenant, context.turn)  # pending or, when it was to start now, done
     lines = []
-    for found in pending:
+    for found in booked:
         if found.id in ids:
             at, zone = local_time(found.booked_for, voice)
             lines.append(

@@ -1,6 +1,10 @@
 """The doors at which providers knock. Each request is proved to be the provider's before anything is looked up by it or
 kept of it, and its message is committed before it is answered."""
 
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
@@ -12,13 +16,17 @@ from app.service import Service
 from app.settings import Settings
 from app.tenants_file import TenantConfig
 from channels.errors import Malformed, Refused
+from channels.message import Inbound
 from channels.request import Problem, read_body, read_json
 from channels.telegram import inbound as telegram
+from channels.telegram.bot import TelegramSection, open_bot
 from channels.whatsapp import inbound as whatsapp
 from channels.whatsapp import signature
 from channels.whatsapp.section import WhatsAppSection
 from store import deliveries
 from store.secrets import SecretBox
+
+log = logging.getLogger(__name__)
 
 FORBIDDEN = "The request is not proved to come from the provider. Nothing was kept of it."
 
@@ -30,6 +38,7 @@ def telegram_secret(box: SecretBox, tenant: str, bot_id: str) -> str:
 
 def hook_routes(service: Service, settings: Settings) -> list[Route]:
     """Return the webhooks' routes."""
+    bot_names: dict[str, str | None] = {}
 
     async def find(request: Request) -> TenantConfig:
         tenant = await service.tenant(request.path_params["tenant"])
@@ -49,11 +58,22 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
             raise Problem(403, FORBIDDEN) from refused
         update = await read_json(request)
         try:
-            inbound = telegram.read_update(update, tenant.tenant, section.bot_id)
+            inbound = await read_update(update, tenant.tenant, section)
         except Malformed:
             return Response()  # theirs, but nothing to answer: were it not accepted, it would come again
         await receive(service, inbound)
         return Response()
+
+    async def read_update(update: Mapping[str, Any], tenant: str, section: TelegramSection) -> Inbound:
+        bot = section.bot_id
+        try:
+            return telegram.read_update(update, tenant, bot, bot_names.get(bot))
+        except Malformed:
+            # A group may have addressed the bot by its name, which Telegram is asked for once.
+            if bot in bot_names or not _names_somebody(update):
+                raise
+        bot_names[bot] = await _bot_name(section, settings)
+        return telegram.read_update(update, tenant, bot, bot_names[bot])
 
     async def signed_form(request: Request) -> tuple[TenantConfig, WhatsAppSection, list[tuple[str, str]]]:
         tenant = await find(request)
@@ -106,6 +126,23 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
         Route("/hooks/whatsapp/{tenant}", on_whatsapp, methods=["POST"]),
         Route("/hooks/whatsapp/{tenant}/status/{delivery:int}", on_status, methods=["POST"]),
     ]
+
+
+def _names_somebody(update: Mapping[str, Any]) -> bool:
+    message = update.get("message")
+    return isinstance(message, dict) and "@" in f"{message.get('text')} {message.get('caption')}"
+
+
+async def _bot_name(section: TelegramSection, settings: Settings) -> str | None:
+    """Return the bot's own name. Raises Problem 503 when Telegram does not tell it: then the update comes again."""
+    bot = await asyncio.to_thread(open_bot, section, settings.telegram_api_url)
+    try:
+        return (await bot.get_me(request_timeout=10)).username
+    except Exception as problem:  # aiogram raises much besides its own errors
+        log.warning("Telegram does not tell the name of bot %s: %s", section.bot_id, type(problem).__name__)
+        raise Problem(503, "The bot's name is not known yet. Send the update again.") from problem
+    finally:
+        await bot.session.close()
 
 
 def _signed_url(request: Request, settings: Settings) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -59,6 +59,7 @@ def application(running: Running) -> Starlette:
         exception_handlers={
             Problem: _on_problem,
             HTTPException: _on_http,
+            DataError: _on_unfit,
             OperationalError: _on_database,
             DBAPIError: _on_database,
             PoolTimeout: _on_database,
@@ -86,6 +87,10 @@ def _on_database(_: Request, problem: Exception) -> Response:
     return Problem(
         503, "The database does not answer just now; nothing was kept. Try again shortly.", headers={"retry-after": "2"}
     ).response()
+
+
+def _on_unfit(_: Request, problem: Exception) -> Response:
+    return Problem(400, "Something in the request is nothing that can be stored, such as a zero byte.").response()
 
 
 def _on_surprise(_: Request, problem: Exception) -> Response:

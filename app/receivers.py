@@ -7,6 +7,7 @@ process takes over when it runs out.
 import asyncio
 import contextlib
 import logging
+import time
 from functools import partial
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -14,15 +15,18 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.inbox import receive
 from app.service import Service
 from app.settings import Settings
-from app.tenants_file import TenantConfig, from_stored
+from app.tenants_file import TenantConfig, TenantFileError, from_stored
 from app.wiring import new_receiver_name
 from channels.telegram.polling import poll
 from store import tenants
+from store.secrets import WrongKey
 
 log = logging.getLogger(__name__)
 
 LEASE = 30.0
 LOOK_EVERY = 5.0
+REFUSED_FOR = 300.0
+"""Seconds after which a bot whose token Telegram refused is tried again, should nobody have changed its tenant."""
 
 
 def is_polled(tenant: TenantConfig, settings: Settings) -> bool:
@@ -36,10 +40,15 @@ def is_polled(tenant: TenantConfig, settings: Settings) -> bool:
 class Receivers:
     """The bots this process asks."""
 
-    def __init__(self, service: Service, settings: Settings, stopping: asyncio.Event) -> None:
-        self._service, self._settings, self._stopping = service, settings, stopping
+    def __init__(
+        self, service: Service, settings: Settings, stopping: asyncio.Event, *, look_every: float = LOOK_EVERY
+    ) -> None:
+        """`look_every` is how many seconds pass until a tenant just applied, or a bot let go, is noticed."""
+        self._service, self._settings, self._stopping, self._look_every = service, settings, stopping, look_every
         self._name = new_receiver_name()
         self._asking: dict[str, tuple[TenantConfig, asyncio.Event, asyncio.Task[None]]] = {}
+        self._refused: dict[str, tuple[TenantConfig, float]] = {}
+        self._unreadable: set[tuple[str, int]] = set()
 
     async def run(self) -> None:
         """Ask until `stopping` is set."""
@@ -50,7 +59,7 @@ class Receivers:
                 except (SQLAlchemyError, OSError) as problem:
                     log.warning("cannot look after the Telegram bots now (%s)", type(problem).__name__)
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_EVERY):
+                    async with asyncio.timeout(self._look_every):
                         await self._stopping.wait()
         finally:
             for bot in list(self._asking):
@@ -58,19 +67,36 @@ class Receivers:
 
     async def _look(self) -> None:
         """Ask for whom we should, stop for whom we should not."""
+        wanted = await self._wanted()
+        for bot, (config, _, task) in list(self._asking.items()):
+            if task.done():
+                self._refused[bot] = (config, time.monotonic())
+            if task.done() or wanted.get(bot) != config or not await self._hold(bot):
+                await self._stop(bot)
+        for bot, config in wanted.items():
+            if bot not in self._asking and not self._is_refused(bot, config) and await self._hold(bot):
+                self._start(bot, config)
+
+    async def _wanted(self) -> dict[str, TenantConfig]:
+        """Return the tenants whose bots are asked, by bot."""
         async with self._service.database.transaction() as connection:
             rows = await tenants.find_all(connection)
         wanted = {}
         for row in rows:
-            config = from_stored(row.config, self._service.box)
+            try:
+                config = from_stored(row.config, self._service.box)
+            except (WrongKey, TenantFileError) as problem:
+                if (row.tenant, row.revision) not in self._unreadable:
+                    self._unreadable.add((row.tenant, row.revision))
+                    log.error("nothing is received for tenant %s: %s", row.tenant, problem)
+                continue
             if config.channels.telegram is not None and is_polled(config, self._settings):
                 wanted[config.channels.telegram.bot_id] = config
-        for bot, (config, _, task) in list(self._asking.items()):
-            if task.done() or wanted.get(bot) != config or not await self._hold(bot):
-                await self._stop(bot)
-        for bot, config in wanted.items():
-            if bot not in self._asking and await self._hold(bot):
-                self._start(bot, config)
+        return wanted
+
+    def _is_refused(self, bot: str, config: TenantConfig) -> bool:
+        refused, at = self._refused.get(bot, (None, 0.0))
+        return refused == config and time.monotonic() - at < REFUSED_FOR
 
     async def _hold(self, bot: str) -> bool:
         async with self._service.database.transaction() as connection:
@@ -94,7 +120,9 @@ class Receivers:
     async def _stop(self, bot: str) -> None:
         _, stop, task = self._asking.pop(bot)
         stop.set()
-        await asyncio.gather(task, return_exceptions=True)
+        (end,) = await asyncio.gather(task, return_exceptions=True)
+        if isinstance(end, Exception):
+            log.error("asking Telegram for bot %s ended with %s", bot, type(end).__name__)
         with contextlib.suppress(SQLAlchemyError, OSError):
             async with self._service.database.transaction() as connection:
                 await tenants.release_receiver(connection, "telegram", bot, self._name)

@@ -2,32 +2,34 @@
 
 On the web the bubble and the task's end are one transaction: truly once. On a network the second door comes first: the
 text and a delivery row are committed, then the provider is called, then what came of it is committed. Whoever finds a
-delivery that was begun and never ended cannot know, and says so instead of sending again.
+delivery that was begun and whose outcome nobody knows says so instead of sending again.
 """
 
 import logging
-from collections.abc import Sequence
+from datetime import timedelta
 
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.service import Service
-from app.tenants_file import TenantConfig
+from app.service import FRESH, Service
+from app.tenants_file import TenantConfig, from_stored
 from channels.channel import Channel
 from channels.message import Accepted, NotSent, Origin, Outcome, Part, Rejected, Unknown
 from channels.web import outbound as web
 from scheduler import settle
 from scheduler.errors import LostClaim
-from scheduler.hold import CHANNEL_PAUSED, WINDOW_CLOSED
-from scheduler.retry import BUDGET, backoff
+from scheduler.hold import CHANNEL_PAUSED, WINDOW_CLOSED, keep_waiting
+from scheduler.retry import backoff
 from scheduler.task import Task
-from store import contacts, conversations, deliveries, messages
+from store import contacts, conversations, deliveries, messages, tenants
 from store.conversations import Conversation
-from store.deliveries import Delivery
 from store.messages import Kind
 
 log = logging.getLogger(__name__)
 
 CUT_OFF = "a send was begun and cut off before its outcome was known; it may have arrived"
+SENDS = 20
+"""Attempts at sending what certainly did not go out, before it is given up: an outage of half an hour or more."""
 
 
 class Speech:
@@ -54,24 +56,52 @@ class Speech:
         if self.conversation.channel == "web":
             await self._write_bubble()
             return
+        if await self._was_cut_off():
+            return
         channel = await self.service.channel(self.tenant, self.conversation.channel)
         if channel is None:
             log.warning(
                 "tenant %s has no %s channel now; task %d waits", self.task.tenant, self.task.channel, self.task.id
             )
-            await self._hold(CHANNEL_PAUSED)
-            return
-        origin = Origin(self.conversation.channel, self.conversation.address, self.conversation.last_inbound_at)
-        if not self.task.sending and not channel.assess(origin, self.task.claimed_at, self.task.claimed_at).possible:
-            log.warning("task %d of tenant %s waits until its customer writes again", self.task.id, self.task.tenant)
-            await self._hold(WINDOW_CLOSED)
-            return
-        await self._send(channel)
+            async with self.service.database.transaction() as connection:
+                await self._mark_answered(connection)
+                await self._pause(connection)
+        elif self.task.sending or self._is_reachable(channel) or not await self._wait_for_customer(channel):
+            await self._send(channel)
 
-    async def _hold(self, reason: str) -> None:
+    async def _pause(self, connection: AsyncConnection, error: str | None = None) -> None:
+        """Hold the task until the tenant is applied; or let it come again soon, if that was done since we looked."""
+        await keep_waiting(connection, self.task, CHANNEL_PAUSED)
+        row = await tenants.find(connection, self.task.tenant)
+        is_news = row is None or from_stored(row.config, self.service.box) != self.tenant
+        await settle.give_back(
+            connection,
+            self.service.clock,
+            self.task,
+            delay=timedelta(seconds=FRESH) if is_news else None,
+            hold=None if is_news else CHANNEL_PAUSED,
+            error=error,
+            is_unsent=error is not None,
+            words=self.words,
+        )
+
+    def _is_reachable(self, channel: Channel) -> bool:
+        origin = Origin(self.conversation.channel, self.conversation.address, self.conversation.last_inbound_at)
+        return channel.assess(origin, self.task.claimed_at, self.task.claimed_at).possible
+
+    async def _wait_for_customer(self, channel: Channel) -> bool:
+        """Hold the task until the customer writes; False when they just have."""
         async with self.service.database.transaction() as connection:
+            await keep_waiting(connection, self.task, WINDOW_CLOSED)
+            self.conversation = (
+                await conversations.find(connection, self.task.tenant, self.conversation.id) or self.conversation
+            )
+            if self._is_reachable(channel):
+                return False
             await self._mark_answered(connection)
-            await settle.give_back(connection, self.service.clock, self.task, hold=reason, words=self.words)
+            await settle.give_back(connection, self.service.clock, self.task, hold=WINDOW_CLOSED, words=self.words)
+        log.warning("task %d of tenant %s waits until its customer writes again", self.task.id, self.task.tenant)
+        return True
 
     async def _mark_answered(self, connection: AsyncConnection) -> None:
         """The text is committed, so what it answers is answered, whatever becomes of the text."""
@@ -105,15 +135,26 @@ class Speech:
         await settle.deliver(connection, self.service.clock, self.task, seq)
         return "delivered"
 
+    async def _was_cut_off(self) -> bool:
+        """Tell whether something is behind the second door of which nobody knows what became; the task ends there."""
+        if not self.task.sending:
+            return False
+        async with self.service.database.transaction() as connection:
+            so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
+            lost = [delivery for delivery in so_far if delivery.outcome in (None, "unknown")]
+            if not lost:
+                return False
+            reason = lost[0].reason or CUT_OFF
+            for delivery in lost:
+                await deliveries.end(connection, self.task.tenant, delivery.id, "unknown", reason, None)
+            await self._leave_uncertain(connection, reason)
+        self._count("uncertain")
+        return True
+
     async def _send(self, channel: Channel) -> None:
         parts = channel.split(self.words)
         async with self.service.database.transaction() as connection:
             so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
-        cut_off = [delivery for delivery in so_far if delivery.outcome is None]
-        if cut_off:
-            await self._record(cut_off, Unknown(CUT_OFF))
-            await self._leave_uncertain(CUT_OFF)
-            return
         arrived = {delivery.part for delivery in so_far if delivery.outcome == "accepted"}
         for number, words in enumerate(parts):
             if number in arrived:
@@ -136,6 +177,10 @@ class Speech:
             ):
                 return
             arrived.add(number)
+        # Only here when the last part was known to have arrived before: by a callback, or from a worker that lost the claim.
+        async with self.service.database.transaction() as connection:
+            state = await self._end_said(connection, await self._log(connection))
+        self._count(state)
 
     async def _begin(self, number: int, *, has_begun: bool) -> int | None:
         """Pass the second door with one part; None when the task was cancelled before anything left the house."""
@@ -157,16 +202,14 @@ class Speech:
                 case Accepted(provider_id):
                     async with self.service.database.transaction() as connection:
                         await deliveries.end(connection, self.task.tenant, delivery, "accepted", None, provider_id)
-                        if is_last:
-                            state = await self._end_said(connection, await self._log(connection))
-                            self._count(state)
+                        state = await self._end_said(connection, await self._log(connection)) if is_last else None
+                    if state is not None:
+                        self._count(state)
                     return not is_last
                 case Rejected(reason, tenant_fault=True) if not has_begun:
                     async with self.service.database.transaction() as connection:
                         await deliveries.end(connection, self.task.tenant, delivery, "rejected", reason, None)
-                        await settle.give_back(
-                            connection, self.service.clock, self.task, hold=CHANNEL_PAUSED, error=reason, is_unsent=True
-                        )
+                        await self._pause(connection, reason)
                     log.error("the %s channel of tenant %s is refused: %s", self.task.channel, self.task.tenant, reason)
                 case Rejected(reason):
                     async with self.service.database.transaction() as connection:
@@ -179,9 +222,10 @@ class Speech:
                 case Unknown(reason):
                     async with self.service.database.transaction() as connection:
                         await deliveries.end(connection, self.task.tenant, delivery, "unknown", reason, None)
-                    await self._leave_uncertain(reason)
-        except LostClaim:
-            await self._record([delivery], outcome)
+                        await self._leave_uncertain(connection, reason)
+                    self._count("uncertain")
+        except (LostClaim, SQLAlchemyError):
+            await self._record(delivery, outcome)
             raise
         return False
 
@@ -193,7 +237,7 @@ class Speech:
             if moved_to is not None:
                 moved = self.conversation
                 await contacts.move(connection, moved.tenant, moved.channel, moved.address_key, moved_to)
-            if self.task.attempt >= BUDGET:
+            if self.task.attempt >= SENDS:
                 await self._end_unsaid(connection, reason, is_in_part=has_begun)
                 self._count("failed")
             else:
@@ -203,7 +247,7 @@ class Speech:
                     self.task,
                     delay=None if moved_to else backoff(self.task.attempt, retry_after),
                     error=reason,
-                    is_unsent=True,
+                    is_unsent=not has_begun,
                 )
 
     async def _end_unsaid(self, connection: AsyncConnection, reason: str, *, is_in_part: bool) -> None:
@@ -211,13 +255,11 @@ class Speech:
             await self._log(connection)
         await settle.fail(connection, self.service.clock, self.task, self.error or reason)
 
-    async def _leave_uncertain(self, reason: str) -> None:
+    async def _leave_uncertain(self, connection: AsyncConnection, reason: str) -> None:
         """It may have arrived, so it stands in the conversation: an answer to it must make sense."""
-        async with self.service.database.transaction() as connection:
-            await self._log(connection)
-            await settle.leave_uncertain(connection, self.service.clock, self.task, reason)
+        await self._log(connection)
+        await settle.leave_uncertain(connection, self.service.clock, self.task, reason)
         log.warning("task %d of tenant %s is uncertain: %s", self.task.id, self.task.tenant, reason)
-        self._count("uncertain")
 
     async def _log(self, connection: AsyncConnection) -> int:
         return await messages.add(
@@ -231,15 +273,13 @@ class Speech:
             task=self.task.id,
         )
 
-    async def _record(self, begun: Sequence[Delivery] | Sequence[int], outcome: Outcome) -> None:
-        """Keep the truth about a send even where the claim is lost: it names no task's end."""
+    async def _record(self, delivery: int, outcome: Outcome) -> None:
+        """Keep the truth about a send even where the task could not be settled by it."""
         name = {Accepted: "accepted", Rejected: "rejected", NotSent: "not_sent", Unknown: "unknown"}[type(outcome)]
         provider_id = outcome.provider_id if isinstance(outcome, Accepted) else None
         reason = None if isinstance(outcome, Accepted) else outcome.reason
         async with self.service.database.transaction() as connection:
-            for delivery in begun:
-                number = delivery.id if isinstance(delivery, Delivery) else delivery
-                await deliveries.end(connection, self.task.tenant, number, name, reason, provider_id)
+            await deliveries.end(connection, self.task.tenant, delivery, name, reason, provider_id)
 
     def _count(self, state: str) -> None:
         self.service.counts.settled.labels(self.task.tenant, self.task.kind, state).inc()

@@ -4,6 +4,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
+from scheduler.task import Task
 from store.database import bucket_of
 
 CHANNEL_PAUSED = "channel paused"
@@ -18,6 +19,25 @@ update tasks
    and (cast(:conversation as bigint) is null or conversation = :conversation)
 returning id
 """
+
+# Whoever ends a hold changes this row first, in the same transaction.
+ENDED_BY = {
+    CHANNEL_PAUSED: "select from tenants where bucket = :bucket and tenant = :tenant for share",
+    WINDOW_CLOSED: """
+        select from conversations where bucket = :bucket and tenant = :tenant and id = :conversation for no key update
+    """,
+}
+
+
+async def keep_waiting(connection: AsyncConnection, task: Task, hold: str) -> None:
+    """Keep whoever would end such a hold waiting until this transaction ends, and wait for whoever was here first.
+
+    Call it before a task is held, then look once more whether it must be: else what ends the hold can come between the
+    look and the hold, find nothing held, and not come again.
+    """
+    await connection.execute(
+        text(ENDED_BY[hold]), {"bucket": task.bucket, "tenant": task.tenant, "conversation": task.conversation}
+    )
 
 
 async def release(

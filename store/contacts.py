@@ -12,6 +12,8 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    case,
+    exists,
     func,
     update,
 )
@@ -79,7 +81,17 @@ async def meet(connection: AsyncConnection, contact: Contact) -> int:
 
 
 async def move(connection: AsyncConnection, tenant: str, channel: str, old_key: str, address: str) -> None:
-    """Give a contact another address: conversation and pending tasks move along, since they ask here."""
+    """Give a contact another address: conversation and pending tasks move along, since they ask here.
+
+    Where somebody has already written from there, that contact stays who it is, and this one is only answered there.
+    """
+    other = contacts.alias()
+    is_known = exists().where(
+        other.c.bucket == bucket_of(tenant),
+        other.c.tenant == tenant,
+        other.c.channel == channel,
+        other.c.address_key == address,
+    )
     await connection.execute(
         update(contacts)
         .where(
@@ -88,5 +100,5 @@ async def move(connection: AsyncConnection, tenant: str, channel: str, old_key: 
             contacts.c.channel == channel,
             contacts.c.address_key == old_key,
         )
-        .values(address=address, address_key=address)
+        .values(address=address, address_key=case((is_known, contacts.c.address_key), else_=address))
     )

@@ -42,10 +42,11 @@ PORTS = range(20_000, 32_000)
 PATIENCE = 60.0  # seconds without an answer and without a new line in the log
 POLL = 0.02  # seconds
 LOG_LIMIT = 5_000_000  # bytes
-ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}  # ours holds secrets, and PG* variables
 SETTINGS = (f"--listen_addresses={HOST}", "--unix_socket_directories=", "--lc_messages=C", "--logging_collector=off")
-# The shell ends at once and leaves the server to init: no process of ours is its parent.
-DETACH = '"$@" >&2 & echo $!'
+# The shell ends at once and leaves the server to init: no process of ours is its parent. Its first argument is the
+# process id in a stale postmaster.pid, or 0. Postgres is told that this is its own caller and so does not take a process
+# that was given this id since for another server; the look at the shared memory stays as its guard.
+DETACH = 'PG_GRANDPARENT_PID="$0" "$@" >&2 & echo $!'
 INITDB = (
     *("--username", NAME, "--pwfile=/dev/stdin", "--auth=scram-sha-256", "--encoding=UTF8", "--no-locale"),
     *("--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--no-instructions"),
@@ -88,7 +89,7 @@ class EmbeddedServer:
         """
         server = cls(directory)
         with server._explained():
-            _make_directory(server._directory)
+            os.makedirs(server._directory, mode=0o700, exist_ok=True)
             async with server._alone() as lock:
                 server._account = Account(server._cluster)
                 server._users = _open(server._directory / "postgres.users")
@@ -166,19 +167,17 @@ class EmbeddedServer:
         with _opened(self._password_file, os.O_RDONLY) as password, self._opened_log() as log:
             process = await asyncio.create_subprocess_exec(
                 *(initdb, "-D", self._account.path(new), *INITDB),
-                cwd=new,
-                env=ENVIRONMENT,
                 stdin=password,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,
                 pass_fds=(lock,),  # if we are killed now, the next start waits until initdb is through
-                **self._account.options,
+                **self._account.inside(new),
             )
             try:
                 await process.wait()
             except asyncio.CancelledError:
-                os.killpg(process.pid, signal.SIGKILL)
+                with contextlib.suppress(OSError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
                 raise
         if process.returncode != 0:
@@ -194,8 +193,9 @@ class EmbeddedServer:
         with _opened(self._password_file) as file:
             os.write(file, secrets.token_urlsafe(24).encode())
             os.fsync(file)
-        for path in (new, self._password_file):
-            os.chown(path, self._account.uid, self._account.gid)
+        if self._account.options:
+            for path in (new, self._password_file):
+                os.chown(path, self._account.uid, self._account.gid)
         return initdb
 
     def _keep(self, new: Path) -> None:
@@ -212,39 +212,21 @@ class EmbeddedServer:
                 return None
             if self._log_size() > LOG_LIMIT:
                 self._log_file.replace(self._log_file.with_suffix(".log.old"))
-            environment = dict(ENVIRONMENT)
-            if stale := _Postmaster.of(self._cluster):
-                # The cluster's lock was free, so that process is not its server. Postgres takes it for its own caller
-                # by this variable and goes on. It still looks at the shared memory, which guards against servers
-                # that were started by hand.
-                environment["PG_GRANDPARENT_PID"] = str(stale.pid)
-            else:
+            stale = _Postmaster.of(self._cluster)
+            if stale is None:
                 (self._cluster / "postmaster.pid").unlink(missing_ok=True)  # empty or torn, Postgres would refuse it
             port = self._choose_port()
             self._port_file.write_text(str(port))
-            postgres = str(self._account.programs / "postgres")
+            postgres = (str(self._account.programs / "postgres"), "-D", self._account.path(self._cluster))
             with self._opened_log() as log:
                 shell = subprocess.run(
-                    [
-                        "/bin/sh",
-                        "-c",
-                        DETACH,
-                        "sh",
-                        postgres,
-                        "-D",
-                        self._account.path(self._cluster),
-                        *SETTINGS,
-                        f"--port={port}",
-                    ],
+                    ["/bin/sh", "-c", DETACH, str(stale.pid if stale else 0), *postgres, *SETTINGS, f"--port={port}"],
                     check=True,
-                    cwd=self._cluster,
-                    env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=log,
-                    start_new_session=True,
                     pass_fds=(lock,),
-                    **self._account.options,
+                    **self._account.inside(self._cluster),
                 )
             return int(shell.stdout)
 
@@ -310,24 +292,19 @@ class EmbeddedServer:
             return False
         users, self._users = self._users, None
         try:
-            is_last = _locks(users) and self._is_served()
-            if is_last:
-                with self._opened_log() as log:
-                    subprocess.run(
-                        [
-                            self._account.programs / "pg_ctl",
-                            *("stop", "-m", "fast", "-W", "-s", "-D"),
-                            self._account.path(self._cluster),
-                        ],
-                        check=False,  # it may be on its way out already; the lock tells
-                        cwd=self._cluster,
-                        env=ENVIRONMENT,
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=log,
-                        **self._account.options,
-                    )
-            return is_last
+            if not (_locks(users) and self._is_served()):
+                return False
+            pg_ctl = (self._account.programs / "pg_ctl", "-D", self._account.path(self._cluster))
+            with self._opened_log() as log:
+                subprocess.run(
+                    [*pg_ctl, "stop", "-m", "fast", "-W", "-s"],
+                    check=False,  # it may be on its way out already; the lock tells
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    **self._account.inside(self._cluster),
+                )
+            return True
         finally:
             os.close(users)
 
@@ -412,7 +389,7 @@ class _Postmaster(NamedTuple):
     def of(cls, cluster: Path) -> Self | None:
         try:
             lines = (cluster / "postmaster.pid").read_bytes().splitlines()
-            return cls(abs(int(lines[0])), int(lines[3]), lines[7:] != [] and lines[7].strip() == b"ready")
+            return cls(abs(int(lines[0])), int(lines[3]), b"ready" in b"".join(lines[7:]))
         except (FileNotFoundError, ValueError, IndexError):
             return None
 
@@ -421,10 +398,6 @@ async def _make_database(connection: psycopg.AsyncConnection) -> None:
     found = await connection.execute("SELECT FROM pg_database WHERE datname = %s", [NAME])
     if found.rowcount == 0:
         await connection.execute(f"CREATE DATABASE {NAME}")
-
-
-def _make_directory(directory: Path) -> None:
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _open(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int:

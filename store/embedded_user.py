@@ -19,6 +19,7 @@ from typing import Any
 
 COPIES = Path("/var/lib/vuelvo")
 UNPRIVILEGED = ("postgres", "_postgres", "nobody")
+ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}  # ours holds secrets, and PG* variables
 _CURRENT = Path("/proc/self/cwd")
 
 
@@ -39,6 +40,10 @@ class Account:
             entry = _unprivileged(cluster)
             self.uid, self.gid, self.name = entry.pw_uid, entry.pw_gid, entry.pw_name
             self.options = {"user": self.uid, "group": self.gid, "extra_groups": []}
+
+    def inside(self, cluster: Path) -> dict[str, Any]:
+        """How subprocess runs a program of Postgres in this cluster's directory, apart from our terminal."""
+        return {"cwd": cluster, "env": ENVIRONMENT, "start_new_session": True, **self.options}
 
     def path(self, cluster: Path) -> str:
         """What a program started inside this cluster's directory calls it."""

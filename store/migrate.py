@@ -53,6 +53,8 @@ async def migrate(database: Database) -> bool:
         await connection.execution_options(isolation_level="AUTOCOMMIT")
         await connection.execute(text("select pg_advisory_lock(:lock)"), {"lock": LOCK})
         try:
+            if await revision(database) == newest():  # another process did it while this one waited
+                return False
             async with database.engine.connect() as migrating:
                 await migrating.run_sync(_upgrade)
                 await migrating.commit()

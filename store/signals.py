@@ -51,8 +51,11 @@ class Subscription:
 class Signals:
     """Carries hints, named by a topic such as `due` or `message 12`."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(
+        self, database: Database, *, probe_every: float = PROBE_EVERY, probe_limit: float = PROBE_LIMIT
+    ) -> None:
+        """`probe_every` and `probe_limit` are seconds."""
+        self._database, self._probe_every, self._probe_limit = database, probe_every, probe_limit
         self._subscriptions: dict[str, set[Subscription]] = defaultdict(set)
         self._unsent: set[str] = set()
         self._unsent_now = asyncio.Event()
@@ -132,7 +135,7 @@ class Signals:
             while True:
                 await connection.execute("select pg_notify(%s, %s)", (CHANNEL, probe))
                 heard = False
-                async for notice in connection.notifies(timeout=PROBE_LIMIT):
+                async for notice in connection.notifies(timeout=self._probe_limit):
                     if notice.payload == probe:
                         heard = True
                         break
@@ -140,5 +143,5 @@ class Signals:
                 if not heard:
                     raise TimeoutError("the listener did not hear its own probe")
                 self.is_alive = True
-                async for notice in connection.notifies(timeout=PROBE_EVERY):
+                async for notice in connection.notifies(timeout=self._probe_every):
                     self._wake(notice.payload)

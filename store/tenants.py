@@ -89,10 +89,9 @@ async def apply(
     is_changed = changed.first() is not None
     for channel, sender in its_senders:
         row = insert(senders).values(channel=channel, sender=sender, bucket=bucket, tenant=tenant)
-        await connection.execute(row.on_conflict_do_nothing())
-        owner = await connection.scalar(
-            select(senders.c.tenant).where(senders.c.channel == channel, senders.c.sender == sender).with_for_update()
-        )
+        # The update changes nothing: it locks a row that is there, and so tells its owner as of now.
+        known = row.on_conflict_do_update(index_elements=["channel", "sender"], set_={"channel": row.excluded.channel})
+        owner = await connection.scalar(known.returning(senders.c.tenant))
         if owner != tenant:
             raise SenderTaken(channel, sender, str(owner))
     kept = {f"{channel} {sender}" for channel, sender in its_senders}

@@ -10,7 +10,7 @@ from agent.context import PENDING_LIMIT, TurnContext, Voice
 from agent.prompt import defang
 from scheduler.book import Booked, Booking, book
 from scheduler.errors import BadTime, KeyReused
-from scheduler.find import pending_followups
+from scheduler.find import Found, pending_followups
 from scheduler.when import duration, local_instant
 
 ABOUT_LIMIT = 2000
@@ -39,9 +39,9 @@ async def schedule_followup(
     when = " ".join((delay or at or "now").lower().split())
     before = _met_before(context, when, about)
     if before is not None:
-        return _answer(context, before, about)
-    due = _due(context, delay, at)
-    booked = await _book(context, about, when, due)
+        booked, about = Booked(before.id, before.booked_for, replay=True), str(before.payload.get("about"))
+    else:
+        booked = await _book(context, about, when, _due(context, delay, at))
     context.booked.append(booked)
     context.on_booked()
     return _answer(context, booked, about)
@@ -67,13 +67,8 @@ async def _book(context: TurnContext, about: str, when: str, due: datetime | tim
     same = hashlib.sha256(f"{when}\n{about.casefold()}".encode()).hexdigest()[:24]
     async with context.database.transaction() as connection:
         pending = await pending_followups(connection, voice.tenant, voice.conversation)
-        if len(pending) >= PENDING_LIMIT:
-            raise ModelRetry(
-                f"{PENDING_LIMIT} follow-ups are pending in this conversation, the most there may be. Nothing was booked:"
-                " offer to cancel one."
-            )
         try:
-            return await book(
+            booked = await book(
                 connection,
                 context.clock,
                 Booking(
@@ -89,19 +84,29 @@ async def _book(context: TurnContext, about: str, when: str, due: datetime | tim
                 ),
             )
         except KeyReused as problem:
-            raise ModelRetry(f"{problem}. Nothing was booked.") from problem
+            raise ModelRetry(
+                "this very answer has booked that already, worded almost the same: it is not booked a second time"
+            ) from problem
+        if len(pending) >= PENDING_LIMIT and not booked.replay:
+            raise ModelRetry(
+                f"{PENDING_LIMIT} follow-ups are pending in this conversation, the most there may be. Nothing was booked:"
+                " offer to cancel one."
+            )
+    return booked
 
 
-def _met_before(context: TurnContext, when: str, about: str) -> Booked | None:
-    """Return what an earlier attempt at this turn, cut off before it could answer, has booked for the same thing."""
-    for wanted in ("when", "about"):
-        for found in context.booked_before:
-            if found.payload.get(wanted) == (when if wanted == "when" else about):
-                context.booked_before.remove(found)
-                booked = Booked(found.id, found.booked_for, replay=True)
-                context.booked.append(booked)
-                return booked
-    return None
+def _met_before(context: TurnContext, when: str, about: str) -> Found | None:
+    """Return what an earlier attempt at this turn, cut off before it could answer, has booked that is most like this."""
+
+    def likeness(found: Found) -> tuple[int, bool]:
+        is_when = found.payload.get("when") == when
+        return is_when + (found.payload.get("about") == about), is_when
+
+    found = max(context.booked_before, key=likeness, default=None)
+    if found is None or not likeness(found)[0]:
+        return None
+    context.booked_before.remove(found)
+    return found
 
 
 def local_time(at: datetime, voice: Voice) -> tuple[str, str]:

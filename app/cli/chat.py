@@ -12,7 +12,7 @@ from uuid import uuid4
 import click
 
 from app.cli.run import fail, run
-from app.cli.serve import stop_signal
+from app.cli.stop import Stop
 from app.inbox import receive
 from app.settings import Settings
 from app.wiring import Running, running
@@ -97,7 +97,7 @@ def _lines() -> "asyncio.Queue[str | None]":
 
 
 async def _chat(settings: Settings, tenant: str, stay: float) -> None:
-    stop = stop_signal()
+    stop = Stop()
     async with running(settings) as house:
         if await house.service.tenant(tenant) is None:
             fail(f"there is no tenant {tenant!r}: see vuelvo tenants list", 2)
@@ -109,18 +109,19 @@ async def _chat(settings: Settings, tenant: str, stay: float) -> None:
             )
             held = await conversations.find(connection, tenant, conversation)
         seq = held.last_seq if held else 0
+        stop.is_up()
         chat = Chat(house, tenant, conversation, address, seq)
         click.echo(
             "Write, for example: remind me in 10 seconds to call Ana. Ctrl-C ends; what is booked stays.", err=True
         )
         showing = asyncio.create_task(chat.show())
         listening = asyncio.create_task(chat.listen())
-        stopped = asyncio.create_task(stop.wait())
+        stopped = asyncio.create_task(stop.asked.wait())
         await asyncio.wait({showing, listening, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        if listening.done() and not stop.is_set():
+        if listening.done() and not stop.asked.is_set():
             with contextlib.suppress(TimeoutError):  # the input was a pipe: wait for the answers
                 async with asyncio.timeout(stay):
-                    await stop.wait()
+                    await stop.asked.wait()
         for task in (showing, listening, stopped):
             task.cancel()
         results = await asyncio.gather(showing, listening, stopped, return_exceptions=True)

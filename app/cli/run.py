@@ -70,7 +70,7 @@ def run(command: Callable[..., Coroutine[Any, Any, None]], *, level: int = loggi
             fail(f"VUELVO_MODEL: {problem}", 2)
         except EmbeddedServerError as problem:
             fail(str(problem))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, asyncio.CancelledError):
             raise SystemExit(130) from None
 
     return call

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import signal
 import socket
 from collections.abc import Iterator
 
@@ -11,6 +10,7 @@ import click
 import uvicorn
 
 from app.cli.run import fail, run
+from app.cli.stop import Stop
 from app.http import application
 from app.receivers import Receivers
 from app.settings import Settings
@@ -34,6 +34,7 @@ def open_port(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen(2048)  # whoever comes before the application is ready waits
     except OSError as problem:
         listening.close()
         fail(
@@ -42,17 +43,8 @@ def open_port(host: str, port: int) -> socket.socket:
     return listening
 
 
-def stop_signal() -> asyncio.Event:
-    """Return an event that SIGINT and SIGTERM set."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    return stop
-
-
 async def _serve(settings: Settings, no_poller: bool) -> None:
-    stop = stop_signal()
+    stop = Stop()
     listening = open_port(settings.host, settings.port)
     with contextlib.closing(listening):
         async with running(settings, poll=not no_poller) as house:
@@ -69,8 +61,9 @@ async def _serve(settings: Settings, no_poller: bool) -> None:
             receivers = asyncio.create_task(Receivers(house.service, settings, house.stopping).run())
             serving = asyncio.create_task(server.serve(sockets=[listening]))
             host, port = listening.getsockname()[:2]
+            stop.is_up()
             click.echo(f"Vuelvo is here: {settings.public_url or f'http://{_shown(host)}:{port}'}/")
-            await asyncio.wait({serving, asyncio.create_task(stop.wait())}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({serving, asyncio.create_task(stop.asked.wait())}, return_when=asyncio.FIRST_COMPLETED)
             log.info("stopping: what is in hand is finished or given back")
             house.stopping.set()
             server.should_exit = True
@@ -82,10 +75,11 @@ def _shown(host: str) -> str:
 
 
 async def _work(settings: Settings) -> None:
-    stop = stop_signal()
+    stop = Stop()
     async with running(settings):
+        stop.is_up()
         log.info("working: what falls due is done")
-        await stop.wait()
+        await stop.asked.wait()
         log.info("stopping: what is in hand is finished or given back")
 
 

@@ -162,7 +162,7 @@ class OpenAIServer:
         identity = f"call_{next(self._numbers)}" if call.id == "new" else call.id
         arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
         function = {"name": call.name, "arguments": arguments}
-        return {**({"id": identity} if identity else {}), "type": "function", "function": function}
+        return {**({} if identity is None else {"id": identity}), "type": "function", "function": function}
 
     def _whole(self, line: str | Says | NoChoices) -> str:
         says = Says(text=line) if isinstance(line, str) else line

@@ -40,6 +40,20 @@ class Process:
                 self._new.clear()
                 await self._new.wait()
 
+    def write(self, line: str) -> None:
+        """Type a line."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+
+    def end_input(self) -> None:
+        """Close its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C."""
+        self._process.send_signal(signal.SIGINT)
+
     async def kill(self) -> None:
         """Kill it as the machine's fault would: kill -9."""
         self._process.kill()
@@ -64,8 +78,11 @@ class Process:
         return self._process.returncode is None
 
 
-async def start(*words: str, directory: Path, **environ: str) -> Process:
-    """Start `vuelvo WORDS` in a directory, with nothing of our own environment that could mislead it."""
+async def start(*words: str, directory: Path, can_write: bool = False, **environ: str) -> Process:
+    """Start `vuelvo WORDS` in a directory, with nothing of our own environment that could mislead it.
+
+    With `can_write` its standard input is ours to `write` to; otherwise it is empty.
+    """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("VUELVO_", "OPENAI_"))}
     return Process(
         await asyncio.create_subprocess_exec(
@@ -73,7 +90,7 @@ async def start(*words: str, directory: Path, **environ: str) -> Process:
             *words,
             cwd=directory,
             env={**inherited, "PYTHONUNBUFFERED": "1", **environ},
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE if can_write else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )

@@ -17,6 +17,7 @@ class Wire:
         self.port = 0
         self.refused = 0
         """Connections refused since the last cut."""
+        self._asked: dict[asyncio.StreamWriter, bytes] = {}
         self._held: set[asyncio.StreamWriter] = set()
 
     @asynccontextmanager
@@ -37,9 +38,9 @@ class Wire:
         self.refused = 0
         self._end_all()
 
-    def hold(self) -> None:
-        """Carry nothing more on the connections there are, without ending them; new ones are carried."""
-        self._held |= self._ends
+    def hold(self, asked: bytes) -> None:
+        """Carry nothing more on the connections that were last asked for something, without ending them."""
+        self._held |= {near for near, request in self._asked.items() if asked in request}
 
     def restore(self) -> None:
         """Carry connections again."""
@@ -57,17 +58,26 @@ class Wire:
         far_reader, far = await asyncio.open_connection("127.0.0.1", self._target)
         self._ends |= {near, far}
         try:
-            await asyncio.gather(self._pour(near_reader, far), self._pour(far_reader, near))
+            await asyncio.gather(self._ask(near_reader, near, far), self._answer(far_reader, near))
         finally:
             self._ends -= {near, far}
+            self._asked.pop(near, None)
             for end in (near, far):
                 end.close()
 
-    async def _pour(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _ask(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter, far: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while chunk := await reader.read(65_536):
-                if writer in self._held:
+                self._asked[near] = chunk
+                far.write(chunk)
+                await far.drain()
+        far.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := await reader.read(65_536):
+                if near in self._held:
                     continue
-                writer.write(chunk)
-                await writer.drain()
-        writer.close()
+                near.write(chunk)
+                await near.drain()
+        near.close()

@@ -45,6 +45,8 @@ class Service:
     booked: dict[int, list[Pending]] = field(default_factory=dict)
     """What is pending, by conversation."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    door: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One message at a time, so that two repeats do not meet."""
 
     @property
     def web(self) -> Web:
@@ -59,7 +61,7 @@ class Service:
         """Store a message once, and answer it if the test wants."""
         self.inbound.append(inbound)
         key = f"web {inbound.provider_id}"
-        async with self.database.transaction() as connection:
+        async with self.door, self.database.transaction() as connection:
             known = await messages.seq_of_inbound(connection, inbound.tenant, key)
             if known is not None:
                 return Received(*known, is_new=False)
@@ -78,6 +80,13 @@ class Service:
             seq = await outbound.write(connection, tenant, conversation, kind, text, task=1, now=None)
         self.signals.hint(f"message {conversation}")
         return seq
+
+    async def say_all(self, conversation: int, texts: Sequence[str]) -> None:
+        """Speak as the assistant many times at once."""
+        async with self.database.transaction() as connection:
+            for text in texts:
+                await outbound.write(connection, "acme", conversation, "followup", text, task=1, now=None)
+        self.signals.hint(f"message {conversation}")
 
     async def _find(self, name: str) -> WebTenant | None:
         return self.tenants.get(name)

@@ -3,10 +3,12 @@
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.async_api import Route as Call
 from sqlalchemy import text
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -37,12 +39,14 @@ class Desk:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.wire.port}"
 
-    async def context(self, **options: object) -> BrowserContext:
-        context = await self.browser.new_context(**({"locale": "en-GB", "reduced_motion": "reduce"} | options))  # type: ignore[arg-type]
+    async def context(self, **options: Any) -> BrowserContext:
+        """Someone's browser, with a storage of its own."""
+        context = await self.browser.new_context(locale="en-GB", reduced_motion="reduce", **options)
         context.set_default_timeout(8_000)
         return context
 
     async def page(self, context: BrowserContext | None = None, path: str = "/") -> Page:
+        """A page of the service in it, whose complaints fail the test."""
         page = await (context or await self.context()).new_page()
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on(
@@ -131,9 +135,9 @@ async def test_what_was_said_while_the_visitor_was_away_appears_once_each_in_ord
     for count in (1, 60):
         desk.wire.cut()
         await expect(page.get_by_text("No connection, trying again…")).to_be_visible()
-        for number in range(count):
-            told.append(f"{count}.{number}")
-            await desk.service.say(conversation, told[-1])
+        missed = [f"{count}.{number}" for number in range(count)]
+        await desk.service.say_all(conversation, missed)
+        told += missed
         desk.wire.restore()
         await page.evaluate("dispatchEvent(new Event('online'))")
         await _expect(page, *told)
@@ -149,7 +153,7 @@ async def test_what_is_written_without_a_connection_is_sent_once_when_it_is_back
     desk.wire.cut()
     await _write(page, "Second")
     await _write(page, "Third")
-    await expect(page.get_by_text("Not sent yet, trying again…")).to_have_count(1)
+    await expect(page.get_by_text("Not sent yet, trying again…")).to_have_count(2)
     await _expect(page, "First", "You said: First", "Second", "Third")
     await expect(page.get_by_placeholder("Write a message")).to_be_editable()
     desk.wire.restore()
@@ -177,11 +181,11 @@ async def test_an_answer_that_was_lost_on_the_way_makes_no_second_message(desk: 
     await _expect(page, "First", "You said: First")
     lost = 0
 
-    async def lose(route: object) -> None:
+    async def lose(call: Call) -> None:
         nonlocal lost
         lost += 1
-        await route.fetch()  # type: ignore[attr-defined]
-        await route.abort()  # type: ignore[attr-defined]
+        await call.fetch()
+        await call.abort()
 
     await page.route("**/messages", lose, times=2)
     await _write(page, "Second")
@@ -200,11 +204,28 @@ async def test_a_connection_that_is_dead_without_saying_so_is_noticed(desk: Desk
     await page.goto(desk.url)
     await _write(page, "Hello")
     await _expect(page, "Hello", "You said: Hello")
-    desk.wire.hold()
+    desk.wire.hold(b"/stream")
     await desk.service.say(await desk.conversation(), "Are you there?")
     await page.clock.run_for(26_000)
-    await page.clock.run_for(2_000)
     await _expect(page, "Hello", "You said: Hello", "Are you there?")
+
+
+async def test_a_page_out_of_sight_gives_its_connection_back_and_catches_up_in_sight(desk: Desk) -> None:
+    page = await (await desk.context()).new_page()
+    await page.clock.install()
+    await page.goto(desk.url)
+    await _write(page, "Hello")
+    await _expect(page, "Hello", "You said: Hello")
+    turn = (
+        "state => { Object.defineProperty(document, 'visibilityState', {get: () => state, configurable: true});"
+        "document.dispatchEvent(new Event('visibilitychange')) }"
+    )
+    await page.evaluate(turn, "hidden")
+    async with page.expect_event("requestfailed", lambda request: "/stream" in request.url):
+        await page.clock.run_for(61_000)
+    await desk.service.say(await desk.conversation(), "Meanwhile")
+    await page.evaluate(turn, "visible")
+    await _expect(page, "Hello", "You said: Hello", "Meanwhile")
 
 
 async def test_two_tabs_hold_one_conversation(desk: Desk) -> None:
@@ -269,8 +290,7 @@ async def test_history_comes_as_the_visitor_scrolls_up_and_nothing_scrolls_away(
     await _write(page, "Hello")
     await _expect(page, "Hello", "You said: Hello")
     conversation = await desk.conversation()
-    for number in range(3, 121):
-        await desk.service.say(conversation, f"number {number}")
+    await desk.service.say_all(conversation, [f"number {number}" for number in range(3, 121)])
     await page.reload()
     await expect(_bubbles(page)).to_have_count(50)
     log = page.get_by_role("log")

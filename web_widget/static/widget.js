@@ -92,7 +92,7 @@
 
   const FIRST_PAUSE = 500;
   const LONGEST_PAUSE = 30_000;
-  const ANSWER_WITHIN = 15_000;
+  const ANSWER_WITHIN = 10_000;
   const SILENCE = 25_000; // the service breaks its silence every 10 s
   const SLEEP_AFTER = 60_000; // a page out of sight gives its connection back
   const LONGEST_TEXT = 4_000;
@@ -159,16 +159,16 @@
   // A connection that can be cut: when it stays silent too long, or when the network has changed under it.
   const wires = new Set();
 
-  function openWire(silence) {
+  function openWire() {
     const controller = new AbortController();
     let timer;
     const wire = {
       signal: controller.signal,
       cut: () => controller.abort(),
-      heard() {
+      expect(within) {
         wire.heardAt = Date.now();
         clearTimeout(timer);
-        timer = setTimeout(wire.cut, silence);
+        timer = setTimeout(wire.cut, within);
       },
       close() {
         clearTimeout(timer);
@@ -176,7 +176,7 @@
         controller.abort();
       },
     };
-    wire.heard();
+    wire.expect(ANSWER_WITHIN);
     wires.add(wire);
     return wire;
   }
@@ -202,7 +202,7 @@
 
   async function call(path, options) {
     const mine = token;
-    const wire = openWire(ANSWER_WITHIN);
+    const wire = openWire();
     try {
       const response = await request(path, wire, options);
       const answer = response.status === 204 ? null : await response.json();
@@ -229,6 +229,11 @@
 
   function wake() {
     for (const end of [...naps]) end();
+  }
+
+  function cutWires() {
+    for (const wire of [...wires]) wire.cut();
+    setTimeout(wake, 50); // once what was cut has ended
   }
 
   // ---- The session: opened when there is something to say
@@ -258,8 +263,7 @@
   function adopt(other) {
     token = other;
     startOver();
-    for (const wire of [...wires]) wire.cut();
-    wake();
+    cutWires();
     listen();
   }
 
@@ -325,7 +329,7 @@
           pause *= 2; // at once in a new session, but not for ever
           continue;
         }
-        if (message.bubble.seq === undefined) setState(message.bubble, texts.unsent);
+        for (const { bubble } of queue) if (bubble.seq === undefined) setState(bubble, texts.unsent);
         await nap(pause);
         pause = Math.min(pause * 2, LONGEST_PAUSE);
       }
@@ -426,7 +430,7 @@
 
   async function follow(onAlive) {
     const mine = token;
-    const wire = openWire(SILENCE);
+    const wire = openWire();
     stream = wire;
     try {
       const headers = { Accept: "text/event-stream", "Last-Event-ID": String(cursor) };
@@ -437,7 +441,7 @@
       for (;;) {
         const { done, value } = await reader.read();
         if (done || mine !== token) return;
-        wire.heard();
+        wire.expect(SILENCE);
         onAlive();
         const events = (rest + decoder.decode(value, { stream: true })).split("\n\n");
         rest = events.pop();
@@ -598,7 +602,7 @@
 
   function showUnread() {
     let count = 0;
-    for (const [seq, bubble] of shown) if (seq > seen && bubble.className === "assistant") count += 1;
+    if (!isOpen) for (const [seq, bubble] of shown) if (seq > seen && bubble.className === "assistant") count += 1;
     const told = count ? texts.unread(count) : "";
     badge.hidden = !count;
     badge.textContent = count > 9 ? "9+" : count;
@@ -734,16 +738,17 @@
     .list > .note { align-self: center; color: var(--quiet); font-size: 13px; text-align: center; }
     .words { padding: 8px 12px; border-radius: 12px; background: var(--soft); overflow-wrap: anywhere; }
     .visitor > .words { background: var(--accent); color: var(--ink); white-space: pre-wrap; }
-    .words > :first-child, .unseen + * { margin-block-start: 0; }
-    .words > :last-child { margin-block-end: 0; }
     .words :is(p, ul, ol, pre) { margin-block: 8px; }
+    .words > .unseen + * { margin-block-start: 0; }
+    .words > :last-child:last-child { margin-block-end: 0; }
     .words :is(ul, ol) { padding-inline-start: 22px; }
     .words a { color: inherit; text-decoration: underline; }
     code { font: 13px/1.4 ui-monospace, Consolas, monospace; }
     pre { overflow-x: auto; white-space: pre; }
     .label { margin-block-end: 2px; color: var(--quiet); font-size: 12px; font-weight: 600; }
     .label::before { content: "↩ " / ""; }
-    .foot { display: flex; gap: 6px; color: var(--quiet); font-size: 12px; }
+    .state:empty { display: none; }
+    .foot { display: flex; gap: 6px; margin-block-start: 3px; color: var(--quiet); font-size: 12px; }
     .unsent > .words { outline: 1px dashed var(--quiet); outline-offset: 2px; }
     .refused .state { color: var(--alarm); }
     .status { padding-inline: 16px; color: var(--quiet); font-size: 13px; }
@@ -758,6 +763,7 @@
       padding-block-end: calc(8px + env(safe-area-inset-bottom)); border-block-start: 1px solid var(--line); }
     textarea { flex: 1; min-inline-size: 0; max-block-size: 140px; padding: 8px 12px; resize: none; font-size: 16px;
       border: 1px solid var(--quiet); border-radius: 10px; background: var(--paper); }
+    textarea:focus-visible { outline-width: 2px; outline-offset: 0; box-shadow: none; }
     textarea::placeholder { color: var(--quiet); opacity: 1; }
     .send { flex: none; inline-size: 42px; block-size: 42px; border-radius: 10px; background: var(--accent);
       color: var(--ink); }
@@ -871,7 +877,7 @@
     for (const name of ["keydown", "keyup", "keypress"]) root.addEventListener(name, (event) => event.stopPropagation());
 
     addEventListener("online", () => {
-      for (const wire of [...wires]) wire.cut(); // the network has changed under them
+      cutWires(); // the network has changed under them
       comeBack();
     });
     addEventListener("pageshow", comeBack);
@@ -894,7 +900,7 @@
   function comeBack() {
     isAsleep = false;
     if (stream && Date.now() - stream.heardAt > SILENCE / 2) stream.cut();
-    setTimeout(wake, 50); // once what was cut has ended
+    setTimeout(wake, 50);
     listen();
     flush();
     acknowledge();

@@ -1,0 +1,150 @@
+"""The command line, as processes on a database of their own."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scheduler.clock import Clock
+from store.database import Database
+from tests.support.factories import a_conversation, a_followup
+from tests.support.process import Process, start
+
+KEY = "a secret for the tests of the service"
+ACME = """\
+tenant: acme
+name: Acme
+time_zone: America/Bogota
+languages: [es, en]
+channels:
+  telegram:
+    token: ${ACME_TOKEN}
+"""
+TOKEN = "123456:ABCDEFGHIJKLMNOPQRSTUVWXYZ012345"
+
+
+class Shell:
+    """Runs `vuelvo` on one database."""
+
+    def __init__(self, directory: Path, database_url: str) -> None:
+        self.directory = directory
+        self._environ = {"VUELVO_DATABASE_URL": database_url, "VUELVO_SECRET_KEY": KEY, "ACME_TOKEN": TOKEN}
+
+    async def start(self, *words: str, can_write: bool = False, **environ: str) -> Process:
+        return await start(*words, directory=self.directory, can_write=can_write, **{**self._environ, **environ})
+
+    async def run(self, *words: str, **environ: str) -> tuple[int, str]:
+        process = await self.start(*words, **environ)
+        code = await process.ended()
+        said = "\n".join(process.said)
+        assert "Traceback" not in said, said
+        return code, said
+
+    async def json(self, *words: str) -> Any:
+        code, said = await self.run(*words, "--json")
+        assert code == 0, said
+        return json.loads(said)
+
+
+@pytest.fixture
+def shell(tmp_path: Path, database_url: str) -> Shell:
+    return Shell(tmp_path, database_url)
+
+
+async def test_a_tenant_is_applied_listed_and_shown_without_its_secrets(shell: Shell) -> None:
+    (shell.directory / "acme.yaml").write_text(ACME)
+    assert await shell.run("tenants", "apply", "acme.yaml") == (0, "acme: applied")
+    assert await shell.run("tenants", "apply", "acme.yaml") == (0, "acme: unchanged")
+    assert [(row["tenant"], row["channels"]) for row in await shell.json("tenants", "list")] == [
+        ("acme", "web, telegram"),
+        ("demo", "web"),
+    ]
+    code, shown = await shell.run("tenants", "show", "acme")
+    assert code == 0
+    assert TOKEN not in shown
+    assert json.loads(shown)["time_zone"] == "America/Bogota"
+
+
+async def test_a_broken_file_is_one_clear_line_and_applies_nothing(shell: Shell) -> None:
+    (shell.directory / "good.yaml").write_text(ACME)
+    (shell.directory / "bad.yaml").write_text("tenant: bad\nname: Bad\ntime_zone: Bogota\nchanels: {}\n")
+    code, said = await shell.run("tenants", "apply", "good.yaml", "bad.yaml")
+    assert code == 2
+    assert "bad.yaml:3: time_zone" in said
+    assert "bad.yaml:4: chanels" in said
+    assert [row["tenant"] for row in await shell.json("tenants", "list")] == ["demo"]
+
+
+async def test_a_bot_of_another_tenant_is_refused(shell: Shell) -> None:
+    (shell.directory / "acme.yaml").write_text(ACME)
+    (shell.directory / "rival.yaml").write_text(ACME.replace("acme", "rival").replace("Acme", "Rival"))
+    assert (await shell.run("tenants", "apply", "acme.yaml"))[0] == 0
+    code, said = await shell.run("tenants", "apply", "rival.yaml")
+    assert code == 2
+    assert "already belongs to tenant 'acme'" in said
+    assert TOKEN not in said
+    assert [row["tenant"] for row in await shell.json("tenants", "list")] == ["acme", "demo"]
+
+
+async def test_tasks_are_listed_looked_at_and_cancelled(shell: Shell, database: Database) -> None:
+    clock = Clock()
+    async with database.transaction() as connection:
+        booked = await a_followup(connection, clock, await a_conversation(connection), due=timedelta(hours=1))
+    (listed,) = await shell.json("tasks", "list")
+    assert (listed["id"], listed["state"], listed["tenant"]) == (booked.id, "scheduled", "acme")
+    assert "payload" not in listed
+    whole = await shell.json("tasks", "get", str(booked.id), "--payload")
+    assert whole["payload"] == {"about": "call Ana"}
+    assert await shell.json("tasks", "cancel", str(booked.id)) == {"cancelled": [booked.id], "raced": []}
+    code, said = await shell.run("tasks", "cancel", str(booked.id))
+    assert (code, "is cancelled" in said) == (2, True)
+    code, said = await shell.run("tasks", "get", "999999")
+    assert (code, said) == (2, "vuelvo: there is no task 999999")
+    assert await shell.json("tasks", "list") == []
+
+
+async def test_the_doctor_says_what_is_well_and_what_is_not(shell: Shell) -> None:
+    assert await shell.run("migrate") == (0, "the schema is at 0003, as before")
+    checks = {check["check"]: check["ok"] for check in await shell.json("doctor")}
+    assert checks["database"]
+    assert checks["schema"]
+    code, said = await shell.run("doctor", VUELVO_MODEL="nobody:knows-it")
+    assert code != 0
+    assert "VUELVO_MODEL" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("tasks", "list", "--status", "lost"), "lost"),
+        (("tasks", "get", "abc"), "abc"),
+        (("tenants", "show", "nobody"), "nobody"),
+        (("tenants", "apply", "missing.yaml"), "missing.yaml"),
+        (("chat", "--tenant", "nobody"), "nobody"),
+        (("sing",), "sing"),
+    ],
+)
+async def test_a_bad_argument_is_named_and_exits_with_2(shell: Shell, words: tuple[str, ...], problem: str) -> None:
+    code, said = await shell.run(*words)
+    assert code == 2
+    assert problem in said
+
+
+async def test_a_database_that_is_no_database_is_waited_for_and_said_so(shell: Shell) -> None:
+    process = await shell.start("work", VUELVO_DATABASE_URL="postgresql://nobody:secret-word@127.0.0.1:1/none")
+    line = await process.until_said("does not answer yet")
+    assert "secret-word" not in line
+    assert await process.stop() in (0, 130, -15)
+
+
+async def test_in_the_terminal_what_falls_due_appears_and_ctrl_c_leaves_cleanly(shell: Shell) -> None:
+    chat = await shell.start("chat", can_write=True)
+    await chat.until_said("Ctrl-C")
+    chat.write("remind me in 2 seconds to call Ana")
+    assert "call Ana" in await chat.until_said("I'll remind you")
+    await chat.until_said("] Reminder: call Ana")
+    chat.interrupt()
+    assert await chat.ended() in (0, 130)
+    assert not [line for line in chat.said if "Traceback" in line]

@@ -1,0 +1,537 @@
+"""Saying something through a network that fails in every way there is, and through workers that die."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from app.service import FRESH
+from app.speak import CUT_OFF, SENDS
+from app.wiring import apply_tenants, performer
+from channels.message import Accepted, NotSent, Origin, Outcome, Part, Parts, Reach, Rejected, Unknown
+from scheduler import recovery
+from scheduler.book import Booking, book
+from scheduler.cancel import cancel
+from scheduler.errors import LostClaim
+from scheduler.find import Found
+from scheduler.task import Task
+from store import deliveries
+from store.contacts import contacts
+from store.database import Database
+from store.deliveries import Delivery
+from tests.support.claims import LEASE, take
+from tests.support.clock import MovableClock
+from tests.support.factories import a_conversation
+from tests.support.house import House, a_config, a_house
+from tests.support.model import Script
+from tests.support.wait import eventually
+
+TELEGRAM = {"token": "99:AAbbCCddEEffGGhhIIjjKKllMM-_"}
+Answer = Outcome | Callable[[Part], Awaitable[Outcome]]
+
+
+class Line:
+    """A channel that answers as told; after that it accepts everything."""
+
+    name = "telegram"
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.sent: list[Part] = []
+        self.is_open = True
+
+    def split(self, text: str) -> Parts:
+        return text.split("|")
+
+    async def send(self, part: Part) -> Outcome:
+        self.sent.append(part)
+        answer = self.answers.pop(0) if self.answers else Accepted(f"m{len(self.sent)}")
+        return await answer(part) if callable(answer) else answer
+
+    def assess(self, origin: Origin, due: datetime, now: datetime) -> Reach:
+        return Reach(self.is_open)
+
+    async def typing(self, address: str, thread: str | None, reply_to: str | None) -> None:
+        return
+
+    async def close(self) -> None:
+        return
+
+
+class Counter:
+    """A house in which the test itself claims and performs, over a line that it holds."""
+
+    def __init__(self, house: House, clock: MovableClock, line: Line) -> None:
+        self.house, self.clock, self.line = house, clock, line
+        self.database = house.service.database
+        house.service.make_channel = lambda tenant, name: line if getattr(tenant.channels, name) else None
+
+    async def written(self) -> int:
+        """Have a follow-up booked, fallen due and written, so that the next claim says it; return the task."""
+        async with self.database.transaction() as connection:
+            talk = await a_conversation(connection, channel="telegram", address="42")
+            due = Booking("acme", "followup", timedelta(), talk, "telegram", {"about": "call Ana"}, reply_to="5")
+            task = (await book(connection, self.clock, due)).id
+        await self.perform(await self.claimed())
+        return task
+
+    async def claimed(self, worker: str = "one") -> Task:
+        """Claim what is due."""
+        (task,) = await take(self.database, self.clock, worker)
+        return task
+
+    async def nothing_is_due(self) -> bool:
+        return not await take(self.database, self.clock)
+
+    async def perform(self, task: Task) -> None:
+        await performer(self.house.service)(task)
+
+    async def say(self) -> None:
+        """Claim what is due and perform it."""
+        await self.perform(await self.claimed())
+
+    async def lose(self) -> None:
+        """Let every lease run out and recovery pass."""
+        self.clock.move(LEASE + timedelta(seconds=1))
+        async with self.database.transaction() as connection:
+            assert await recovery.recover(connection, self.clock) == 1
+
+    async def task(self) -> Found:
+        (task,) = await self.house.tasks()
+        return task
+
+    async def deliveries(self) -> list[Delivery]:
+        return list(await self.deliveries_of((await self.task()).id))
+
+    async def deliveries_of(self, task: int) -> Any:
+        async with self.database.transaction() as connection:
+            return await deliveries.of_task(connection, "acme", task)
+
+    async def said(self) -> list[str]:
+        """What stands in the log as said to the customer."""
+        task = await self.task()
+        return await self.house.heard(task.conversation or 0)
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line()
+
+
+@pytest.fixture
+async def counter(database: Database, tmp_path: Path, clock: MovableClock, line: Line) -> AsyncIterator[Counter]:
+    script = Script(followups=("Call Ana.",))
+    config = {"channels": {"telegram": TELEGRAM}}
+    async with a_house(database, tmp_path, script.model, clock, poll=False, config=config) as house:
+        yield Counter(house, clock, line)
+
+
+@pytest.fixture
+async def long(database: Database, tmp_path: Path, clock: MovableClock, line: Line) -> AsyncIterator[Counter]:
+    """The same with a text of three parts."""
+    script = Script(followups=("one|two|three",))
+    config = {"channels": {"telegram": TELEGRAM}}
+    async with a_house(database, tmp_path, script.model, clock, poll=False, config=config) as house:
+        yield Counter(house, clock, line)
+
+
+async def test_each_outcome_ends_the_task_in_its_own_way(counter: Counter, line: Line) -> None:
+    ways: dict[str, tuple[Outcome, str, str | None]] = {
+        "accepted": (Accepted("7"), "fired", None),
+        "rejected": (Rejected("blocked by the customer"), "failed", "blocked by the customer"),
+        "unknown": (Unknown("no answer"), "uncertain", "no answer"),
+    }
+    for name, (answer, state, error) in ways.items():
+        task = await counter.written()
+        line.answers.append(answer)
+        await counter.say()
+        found = await counter.house.until_state(task, state)
+        assert found.error == error
+        assert [one.outcome for one in await counter.deliveries_of(task)] == [name]
+    assert await counter.nothing_is_due()
+
+
+async def test_what_was_refused_does_not_stand_in_the_log_and_what_may_have_arrived_does(
+    counter: Counter, line: Line
+) -> None:
+    line.answers += [Rejected("no"), Unknown("hm")]
+    refused = await counter.written()
+    await counter.say()
+    assert await counter.house.heard((await counter.house.until_state(refused, "failed")).conversation or 0) == []
+    unsure = await counter.written()
+    await counter.say()
+    found = await counter.house.until_state(unsure, "uncertain")
+    assert await counter.house.heard(found.conversation or 0) == ["Call Ana."]
+
+
+# Workers that die
+
+
+async def test_a_worker_that_dies_while_the_provider_is_asked_leaves_the_task_uncertain(
+    counter: Counter, line: Line
+) -> None:
+    async def never(part: Part) -> Outcome:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    line.answers.append(never)
+    await counter.written()
+    work = asyncio.create_task(counter.say())
+    await eventually(lambda: bool(line.sent))
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert [one.outcome for one in await counter.deliveries()] == [None]
+    await counter.lose()
+    await counter.say()
+    task = await counter.task()
+    assert (task.state, task.error) == ("uncertain", CUT_OFF)
+    assert [one.outcome for one in await counter.deliveries()] == ["unknown"]
+    assert await counter.said() == ["Call Ana."]
+    assert len(line.sent) == 1
+    counter.clock.move(timedelta(days=1))
+    assert await counter.nothing_is_due()
+
+
+async def test_a_worker_that_dies_before_the_second_door_costs_nothing(counter: Counter, line: Line) -> None:
+    await counter.written()
+    await counter.claimed("dies")
+    await counter.lose()
+    await counter.say()
+    assert (await counter.task()).outcome == "delivered"
+    assert len(line.sent) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (Accepted("7"), "accepted"),
+        (Rejected("no"), "rejected"),
+        (NotSent("busy"), "not_sent"),
+        (Unknown("hm"), "unknown"),
+    ],
+)
+async def test_a_claim_lost_while_the_provider_answers_settles_nothing_but_keeps_what_it_said(
+    counter: Counter, line: Line, answer: Outcome, outcome: str
+) -> None:
+    async def late(part: Part) -> Outcome:
+        await counter.lose()
+        return answer
+
+    line.answers.append(late)
+    await counter.written()
+    with pytest.raises(LostClaim):
+        await counter.say()
+    task = await counter.task()
+    assert (task.state, task.outcome, task.error) == ("scheduled", None, None)
+    assert await counter.said() == []
+    (delivery,) = await counter.deliveries()
+    assert delivery.outcome == outcome
+    assert delivery.provider_id == ("7" if outcome == "accepted" else None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "sends"),
+    [(Accepted("7"), "fired", 1), (Unknown("hm"), "uncertain", 1), (NotSent("busy"), "fired", 2)],
+)
+async def test_whoever_claims_next_goes_by_what_the_late_worker_learned(
+    counter: Counter, line: Line, answer: Outcome, state: str, sends: int
+) -> None:
+    async def late(part: Part) -> Outcome:
+        await counter.lose()
+        return answer
+
+    line.answers.append(late)
+    await counter.written()
+    with pytest.raises(LostClaim):
+        await counter.say()
+    await counter.say()
+    assert (await counter.task()).state == state
+    assert len(line.sent) == sends
+    assert await counter.said() == ["Call Ana."]
+
+
+async def test_the_late_answer_is_kept_even_after_the_next_worker_gave_it_up(counter: Counter, line: Line) -> None:
+    async def late(part: Part) -> Outcome:
+        await counter.lose()
+        await counter.say()
+        return Accepted("7")
+
+    line.answers.append(late)
+    await counter.written()
+    with pytest.raises(LostClaim):
+        await counter.say()
+    assert (await counter.task()).state == "uncertain"
+    assert [(one.outcome, one.provider_id) for one in await counter.deliveries()] == [("accepted", "7")]
+    assert await counter.said() == ["Call Ana."]
+
+
+async def test_a_callback_that_came_while_nobody_held_the_task_settles_it(counter: Counter, line: Line) -> None:
+    async def cut_off(part: Part) -> Outcome:
+        async with counter.database.transaction() as connection:
+            await deliveries.note_status(connection, "acme", part.delivery, "7", "sent", None)
+        raise asyncio.CancelledError
+
+    line.answers.append(cut_off)
+    await counter.written()
+    with pytest.raises(asyncio.CancelledError):
+        await counter.say()
+    await counter.lose()
+    await counter.say()
+    task = await counter.task()
+    assert (task.state, task.outcome, task.message_seq) == ("fired", "delivered", 1)
+    assert len(line.sent) == 1
+    assert await counter.said() == ["Call Ana."]
+
+
+async def test_a_task_that_cannot_be_settled_for_the_database_keeps_what_the_provider_said(
+    counter: Counter, line: Line
+) -> None:
+    async def meanwhile(part: Part) -> Outcome:
+        async with counter.database.transaction() as connection:
+            await connection.exec_driver_sql("alter table messages rename to mislaid")
+        return Accepted("7")
+
+    line.answers.append(meanwhile)
+    await counter.written()
+    with pytest.raises(Exception, match="messages"):
+        await counter.say()
+    async with counter.database.transaction() as connection:
+        await connection.exec_driver_sql("alter table mislaid rename to messages")
+    assert [one.outcome for one in await counter.deliveries()] == ["accepted"]
+    await counter.lose()
+    await counter.say()
+    assert (await counter.task()).outcome == "delivered"
+    assert len(line.sent) == 1
+
+
+# Several parts
+
+
+async def test_a_long_text_resumes_at_the_part_that_did_not_go_out(long: Counter, line: Line) -> None:
+    line.answers += [Accepted("1"), NotSent("busy")]
+    task = await long.written()
+    await long.say()
+    long.clock.move(timedelta(seconds=2))
+    await long.say()
+    assert [part.text for part in line.sent] == ["one", "two", "two", "three"]
+    assert [part.reply_to for part in line.sent] == ["5", None, None, None]
+    assert len({part.delivery for part in line.sent}) == 4
+    assert (await long.house.until_state(task, "fired")).outcome == "delivered"
+    assert await long.said() == ["one|two|three"]
+
+
+async def test_an_unknown_part_ends_it_there(long: Counter, line: Line) -> None:
+    line.answers += [Accepted("1"), Unknown("hm")]
+    await long.written()
+    await long.say()
+    assert (await long.task()).state == "uncertain"
+    assert len(line.sent) == 2
+    assert await long.said() == ["one|two|three"]
+
+
+@pytest.mark.parametrize("refusal", [Rejected("no"), Rejected("the token is revoked", tenant_fault=True)])
+async def test_a_part_refused_after_others_arrived_fails_the_task_and_stands_in_the_log(
+    long: Counter, line: Line, refusal: Rejected
+) -> None:
+    line.answers += [Accepted("1"), refusal]
+    await long.written()
+    await long.say()
+    task = await long.task()
+    assert (task.state, task.error) == ("failed", refusal.reason)
+    assert await long.said() == ["one|two|three"]
+
+
+async def test_what_has_half_left_the_house_is_raced_by_a_cancel_and_finished(long: Counter, line: Line) -> None:
+    line.answers += [Accepted("1"), NotSent("busy")]
+    task = await long.written()
+    await long.say()
+    async with long.database.transaction() as connection:
+        done = await cancel(connection, long.clock, "acme", [task])
+    assert (done.cancelled, done.raced) == ([], [task])
+    long.clock.move(timedelta(seconds=2))
+    await long.say()
+    assert [part.text for part in line.sent] == ["one", "two", "two", "three"]
+    assert (await long.task()).outcome == "delivered"
+
+
+async def test_a_claim_lost_between_two_parts_sends_no_more(long: Counter, line: Line) -> None:
+    async def late(part: Part) -> Outcome:
+        await long.lose()
+        return Accepted("1")
+
+    line.answers.append(late)
+    await long.written()
+    with pytest.raises(LostClaim):
+        await long.say()
+    await long.say()
+    assert [part.text for part in line.sent] == ["one", "two", "three"]
+    assert (await long.task()).outcome == "delivered"
+
+
+# Trying again
+
+
+async def test_a_cancel_before_the_second_door_stops_it(counter: Counter, line: Line) -> None:
+    task = await counter.written()
+    claimed = await counter.claimed()
+    async with counter.database.transaction() as connection:
+        done = await cancel(connection, counter.clock, "acme", [task])
+    assert done.raced == [task]
+    await counter.perform(claimed)
+    assert (await counter.task()).state == "cancelled"
+    assert line.sent == []
+
+
+async def test_what_did_not_go_out_is_tried_again_later_and_later_and_then_given_up(
+    counter: Counter, line: Line
+) -> None:
+    line.answers += [NotSent("no connection")] * SENDS
+    await counter.written()
+    began = counter.clock.at
+    for attempt in range(1, SENDS + 1):
+        await counter.say()
+        task = await counter.task()
+        if attempt < SENDS:
+            assert (task.state, task.attempt, task.error) == ("scheduled", attempt, "no connection")
+            assert task.due_at > counter.clock.at
+            counter.clock.set(task.due_at)
+    assert (task.state, task.error) == ("failed", "no connection")
+    assert [one.outcome for one in await counter.deliveries()] == ["not_sent"] * SENDS
+    assert counter.clock.at - began > timedelta(minutes=20)
+
+
+async def test_a_provider_that_asks_to_wait_is_waited_for(counter: Counter, line: Line) -> None:
+    line.answers.append(NotSent("slow down", retry_after=90))
+    await counter.written()
+    await counter.say()
+    counter.clock.move(timedelta(seconds=89))
+    assert await counter.nothing_is_due()
+    counter.clock.move(timedelta(seconds=1))
+    await counter.say()
+    assert (await counter.task()).outcome == "delivered"
+
+
+# Holds, and what ends them in the very moment they begin
+
+
+async def applied(counter: Counter, token: str) -> None:
+    config = a_config(channels={"telegram": {"token": token}})
+    await apply_tenants(counter.house.service, [config])
+
+
+async def test_a_refused_channel_waits_until_its_tenant_is_applied(counter: Counter, line: Line) -> None:
+    line.answers.append(Rejected("the token is revoked", tenant_fault=True))
+    await counter.written()
+    await counter.say()
+    task = await counter.task()
+    assert (task.state, task.hold, task.error) == ("scheduled", "channel paused", "the token is revoked")
+    counter.clock.move(timedelta(days=3))
+    assert await counter.nothing_is_due()
+    await applied(counter, TELEGRAM["token"])
+    await counter.say()
+    assert (await counter.task()).outcome == "delivered"
+
+
+async def test_a_tenant_applied_while_its_old_token_is_being_refused_is_not_waited_for(
+    counter: Counter, line: Line
+) -> None:
+    async def refused(part: Part) -> Outcome:
+        await applied(counter, "99:" + "n" * 30)
+        return Rejected("the token is revoked", tenant_fault=True)
+
+    line.answers.append(refused)
+    await counter.written()
+    await counter.say()
+    task = await counter.task()
+    assert (task.state, task.hold) == ("scheduled", None)
+    counter.clock.move(timedelta(seconds=FRESH))
+    await counter.say()
+    assert (await counter.task()).outcome == "delivered"
+
+
+async def test_a_customer_who_writes_while_their_window_is_found_closed_is_not_waited_for(
+    counter: Counter, line: Line
+) -> None:
+    await counter.written()
+    claimed = await counter.claimed()
+    house, written = counter.house, asyncio.Event()
+
+    class Window(Line):
+        def assess(self, origin: Origin, due: datetime, now: datetime) -> Reach:
+            written.set()
+            return Reach(origin.last_inbound_at is not None)
+
+    window = Window()
+    house.service.make_channel = lambda tenant, name: window
+    async with counter.database.transaction() as connection:
+        # Their message is under way: it holds the conversation, and has looked for what it may release.
+        await connection.exec_driver_sql("update conversations set last_inbound_at = now()")
+        work = asyncio.create_task(counter.perform(claimed))
+        await written.wait()
+        await eventually(lambda: waits_for_a_lock(counter.database))
+        assert not work.done()
+    await work
+    assert (await counter.task()).outcome == "delivered"
+    assert len(window.sent) == 1
+
+
+async def waits_for_a_lock(database: Database) -> bool:
+    async with database.transaction() as connection:
+        waiting = await connection.exec_driver_sql(
+            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        )
+        return bool(waiting.scalar_one())
+
+
+async def test_a_closed_window_holds_the_words_until_the_customer_writes(counter: Counter, line: Line) -> None:
+    line.is_open = False
+    await counter.written()
+    await counter.say()
+    task = await counter.task()
+    assert (task.state, task.hold, line.sent) == ("scheduled", "window closed", [])
+    line.is_open = True
+    await counter.house.says("hello?", channel="telegram", address="42")
+    await counter.say()
+    assert [part.text for part in line.sent] == ["Call Ana."]
+    assert (await counter.task()).outcome == "delivered"
+
+
+# Addresses that move
+
+
+async def address_of(counter: Counter) -> tuple[str, str]:
+    async with counter.database.transaction() as connection:
+        rows = await connection.execute(select(contacts.c.address, contacts.c.address_key).order_by(contacts.c.id))
+        row = rows.first()
+    assert row is not None
+    return row.address, row.address_key
+
+
+async def test_a_moved_conversation_is_followed_at_once_and_for_good(counter: Counter, line: Line) -> None:
+    line.answers.append(NotSent("moved", moved_to="-100777"))
+    await counter.written()
+    await counter.say()
+    await counter.say()
+    assert [part.address for part in line.sent] == ["42", "-100777"]
+    assert await address_of(counter) == ("-100777", "-100777")
+    task = await counter.task()
+    again = await counter.house.says("thanks", channel="telegram", address="-100777")
+    assert again.conversation == task.conversation
+
+
+async def test_a_conversation_that_moved_to_where_somebody_has_written_already_is_followed_too(
+    counter: Counter, line: Line
+) -> None:
+    line.answers.append(NotSent("moved", moved_to="-100777"))
+    await counter.written()
+    other = await counter.house.says("we have moved", channel="telegram", address="-100777")
+    await counter.say()
+    await counter.say()
+    assert [part.address for part in line.sent] == ["42", "-100777"]
+    task = await counter.task()
+    assert (task.outcome, task.conversation != other.conversation) == ("delivered", True)

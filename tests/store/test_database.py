@@ -1,0 +1,121 @@
+"""Buckets, addresses and transactions."""
+
+import socket
+
+import psycopg
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from store.database import BUCKETS, Database, bucket_of, engine_url
+
+
+def test_a_tenants_bucket_never_changes_since_its_rows_lie_there() -> None:
+    assert {name: bucket_of(name) for name in ("acme", "rival", "ñandú", "")} == {
+        "acme": 62,
+        "rival": 12,
+        "ñandú": 22,
+        "": 0,
+    }
+
+
+def test_tenants_spread_over_every_bucket() -> None:
+    assert {bucket_of(f"tenant {n}") for n in range(2000)} == set(range(BUCKETS))
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+asyncpg", "postgresql+psycopg"])
+def test_every_way_to_write_a_postgresql_address_is_driven_by_psycopg(scheme: str) -> None:
+    url = engine_url(f"{scheme}://ana:p%40ss@db.example:6432/talk?sslmode=require")
+    assert (url.drivername, url.password, url.port, dict(url.query)) == (
+        "postgresql+psycopg",
+        "p@ss",
+        6432,
+        {"sslmode": "require"},
+    )
+
+
+@pytest.mark.parametrize("url", ["mysql://localhost/talk", "sqlite:///talk.db"])
+def test_another_kind_of_database_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="postgresql://"):
+        engine_url(url)
+
+
+def test_what_is_no_address_is_refused() -> None:
+    with pytest.raises(ArgumentError):
+        engine_url("localhost, please")
+
+
+async def test_a_transaction_commits_at_its_end_and_leaves_nothing_after_an_exception(database: Database) -> None:
+    async def written() -> list[str]:
+        async with database.transaction() as connection:
+            return list((await connection.execute(text("select tenant from tenants"))).scalars())
+
+    insert = text("insert into tenants (bucket, tenant, config) values (0, :tenant, '{}')")
+    async with database.transaction() as connection:
+        await connection.execute(insert, {"tenant": "kept"})
+        assert await written() == [], "nobody sees it before the commit"
+    with pytest.raises(RuntimeError, match="changed my mind"):
+        async with database.transaction() as connection:
+            await connection.execute(insert, {"tenant": "undone"})
+            raise RuntimeError("changed my mind")
+    assert await written() == ["kept"]
+
+
+async def test_a_pooled_connection_that_died_is_replaced_before_anyone_notices(
+    database: Database, server_url: str
+) -> None:
+    async with database.transaction() as connection:
+        dead = await connection.scalar(text("select pg_backend_pid()"))
+    async with await psycopg.AsyncConnection.connect(server_url, autocommit=True) as operator:
+        await operator.execute("select pg_terminate_backend(%s, 5000)", (dead,))
+    async with database.transaction() as connection:
+        assert await connection.scalar(text("select pg_backend_pid()")) != dead
+
+
+async def test_a_connection_killed_within_a_transaction_is_an_error_and_the_next_one_works(
+    database: Database, server_url: str
+) -> None:
+    async with await psycopg.AsyncConnection.connect(server_url, autocommit=True) as operator:
+        with pytest.raises(DBAPIError):
+            async with database.transaction() as connection:
+                pid = await connection.scalar(text("select pg_backend_pid()"))
+                await operator.execute("select pg_terminate_backend(%s, 5000)", (pid,))
+                await connection.execute(text("select 1"))
+    async with database.transaction() as connection:
+        assert await connection.scalar(text("select 1")) == 1
+
+
+async def test_an_error_does_not_tell_what_was_written(database: Database) -> None:
+    with pytest.raises(DBAPIError) as failed:
+        async with database.transaction() as connection:
+            await connection.execute(text("select 1 / cast(:n as int), cast(:words as text)"), {"n": 0, "words": "sí, voy"})
+    assert "division by zero" in str(failed.value)
+    assert "sí, voy" not in str(failed.value)
+
+
+async def test_a_server_that_vanished_without_a_word_is_given_up_within_seconds(database: Database) -> None:
+    async with database.engine.connect() as connection:
+        raw = (await connection.get_raw_connection()).driver_connection
+        assert isinstance(raw, psycopg.AsyncConnection)
+        with socket.fromfd(raw.fileno(), socket.AF_INET, socket.SOCK_STREAM) as line:
+            idle = line.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+            unanswered = line.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+    assert 0 < idle <= 30
+    assert 0 < unanswered <= 30_000
+
+
+async def test_a_database_that_is_closed_holds_no_connection(database_url: str, server_url: str) -> None:
+    database = Database(database_url)
+    async with database.transaction() as connection:
+        name = await connection.scalar(text("select current_database()"))
+    held = "select count(*) from pg_stat_activity where datname = %s and backend_type = 'client backend'"
+    async with await psycopg.AsyncConnection.connect(server_url, autocommit=True) as operator:
+        assert await (await operator.execute(held, (name,))).fetchone() == (1,)
+        await database.close()
+        # The server needs a moment to see that the client hung up; this waits for exactly that.
+        await operator.execute(
+            "do $$ begin for i in 1..500 loop perform pg_stat_clear_snapshot();"
+            f" exit when (select count(*) from pg_stat_activity where datname = '{name}') = 0;"
+            " perform pg_sleep(0.01); end loop; end $$"
+        )
+        assert await (await operator.execute(held, (name,))).fetchone() == (0,)

@@ -1,0 +1,129 @@
+"""Deliveries: attempts, their outcomes, and what providers say later."""
+
+import pytest
+from sqlalchemy import RowMapping, select
+from sqlalchemy.exc import IntegrityError
+
+from store import deliveries
+from store.database import Database
+from store.deliveries import Delivery
+from tests.support.factories import a_conversation, a_tenant
+
+TASK = 12
+
+
+@pytest.fixture
+async def conversation(database: Database) -> int:
+    async with database.transaction() as connection:
+        return await a_conversation(connection, channel="whatsapp")
+
+
+async def start(database: Database, conversation: int, part: int = 0, task: int = TASK) -> int:
+    async with database.transaction() as connection:
+        return await deliveries.start(connection, "acme", conversation, task, part, "whatsapp")
+
+
+async def end(
+    database: Database, delivery: int, outcome: str, reason: str | None = None, provider_id: str | None = None
+) -> None:
+    async with database.transaction() as connection:
+        await deliveries.end(connection, "acme", delivery, outcome, reason, provider_id)
+
+
+async def note(database: Database, delivery: int, status: str, *, tenant: str = "acme", reason: str | None = None) -> bool:
+    async with database.transaction() as connection:
+        return await deliveries.note_status(connection, tenant, delivery, "SM1", status, reason)
+
+
+async def attempts(database: Database) -> list[Delivery]:
+    async with database.transaction() as connection:
+        return list(await deliveries.of_task(connection, "acme", TASK))
+
+
+async def row_of(database: Database, delivery: int) -> RowMapping:
+    async with database.transaction() as connection:
+        rows = await connection.execute(select(deliveries.deliveries).where(deliveries.deliveries.c.id == delivery))
+        return rows.mappings().one()
+
+
+async def test_attempts_are_counted_part_by_part_and_told_in_order(database: Database, conversation: int) -> None:
+    second = await start(database, conversation, part=1)
+    first = await start(database, conversation, part=0)
+    await end(database, second, "not_sent", "busy")
+    again = await start(database, conversation, part=1)
+    await start(database, conversation, part=1, task=TASK + 1)
+    assert [(one.id, one.part, one.attempt, one.outcome) for one in await attempts(database)] == [
+        (first, 0, 1, None),
+        (second, 1, 1, "not_sent"),
+        (again, 1, 2, None),
+    ]
+
+
+async def test_an_attempt_that_was_cut_off_has_no_outcome_and_no_end(database: Database, conversation: int) -> None:
+    row = await row_of(database, await start(database, conversation))
+    assert (row["outcome"], row["ended_at"], row["provider_id"]) == (None, None, None)
+    assert row["started_at"] is not None
+
+
+async def test_an_outcome_once_known_is_not_overwritten_and_an_unknown_one_is(
+    database: Database, conversation: int
+) -> None:
+    became = {}
+    for first in ("accepted", "rejected", "not_sent", "unknown"):
+        delivery = await start(database, conversation)
+        await end(database, delivery, first, "first", "SM1")
+        await end(database, delivery, "rejected", "second")
+        row = await row_of(database, delivery)
+        assert row["ended_at"] is not None
+        became[first] = (row["outcome"], row["reason"])
+    assert became == {
+        "accepted": ("accepted", "first"),
+        "rejected": ("rejected", "first"),
+        "not_sent": ("not_sent", "first"),
+        "unknown": ("rejected", "second"),
+    }
+
+
+async def test_what_was_accepted_has_the_providers_id(database: Database, conversation: int) -> None:
+    delivery = await start(database, conversation)
+    with pytest.raises(IntegrityError, match="accepted_has_an_id"):
+        await end(database, delivery, "accepted")
+    with pytest.raises(IntegrityError, match="outcome"):
+        await end(database, delivery, "perhaps", provider_id="SM1")
+    assert (await row_of(database, delivery))["outcome"] is None
+
+
+async def test_a_callback_proves_that_an_attempt_nobody_knew_about_went_out(
+    database: Database, conversation: int
+) -> None:
+    cut_off, unknown = await start(database, conversation), await start(database, conversation)
+    await end(database, unknown, "unknown", "it timed out")
+    for delivery in (cut_off, unknown):
+        assert await note(database, delivery, "delivered")
+        row = await row_of(database, delivery)
+        assert (row["outcome"], row["provider_id"], row["provider_status"]) == ("accepted", "SM1", "delivered")
+
+
+async def test_a_callback_changes_no_outcome_that_is_known_and_a_reason_is_kept(
+    database: Database, conversation: int
+) -> None:
+    accepted, refused = await start(database, conversation), await start(database, conversation)
+    await end(database, accepted, "accepted", provider_id="SM0")
+    await end(database, refused, "rejected", "error 21610")
+    assert await note(database, accepted, "undelivered", reason="error 30003")
+    assert await note(database, accepted, "undelivered")
+    assert await note(database, refused, "failed")
+    rows = [await row_of(database, delivery) for delivery in (accepted, refused)]
+    assert [(row["outcome"], row["reason"], row["provider_id"], row["provider_status"]) for row in rows] == [
+        ("accepted", "error 30003", "SM0", "undelivered"),
+        ("rejected", "error 21610", "SM1", "failed"),
+    ]
+
+
+async def test_a_callback_for_no_delivery_or_another_tenants_is_not_kept(database: Database, conversation: int) -> None:
+    async with database.transaction() as connection:
+        await a_tenant(connection, "rival")
+    delivery = await start(database, conversation)
+    assert not await note(database, delivery, "delivered", tenant="rival")
+    assert not await note(database, delivery + 1, "delivered")
+    assert (await row_of(database, delivery))["outcome"] is None

@@ -1,0 +1,31 @@
+"""Claims as a worker makes them, and a task's row as it stands."""
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import RowMapping, select
+
+from scheduler.claim import claim
+from scheduler.clock import Clock
+from scheduler.task import Task, tasks
+from store.database import Database
+
+LEASE = timedelta(seconds=60)
+
+
+async def take(database: Database, clock: Clock, worker: str = "w", *, speak: int = 10, work: int = 10) -> list[Task]:
+    """Claim what is due."""
+    async with database.transaction() as connection:
+        return list(await claim(connection, clock, worker, LEASE, to_speak=speak, to_work=work))
+
+
+async def row_of(database: Database, task: int) -> RowMapping:
+    """Return a task's whole row."""
+    async with database.transaction() as connection:
+        return (await connection.execute(select(tasks).where(tasks.c.id == task))).mappings().one()
+
+
+async def fields(database: Database, task: int, *names: str) -> tuple[Any, ...]:
+    """Return some of a task's columns."""
+    row = await row_of(database, task)
+    return tuple(row[name] for name in names)

@@ -1,0 +1,83 @@
+"""A line to a server that a test can freeze, cut and mend, as networks do."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sqlalchemy.engine import make_url
+
+
+class Proxy:
+    """Carries bytes both ways between its clients and one server."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._is_cut = False
+        self._lines: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
+
+    def freeze(self) -> None:
+        """Hold every byte from now on, and tell nobody: both ends believe the connection is open."""
+        self._flowing.clear()
+
+    def thaw(self) -> None:
+        """Let the held bytes go on."""
+        self._flowing.set()
+
+    def cut(self) -> None:
+        """Break every connection, and every new one at once."""
+        self._is_cut = True
+        self.thaw()
+        for ends in self._lines.values():
+            for end in ends:
+                end.transport.abort()
+
+    def mend(self) -> None:
+        """Let new connections through again."""
+        self._is_cut = False
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one client's connection."""
+        line = asyncio.current_task()
+        assert line is not None
+        self._lines[line] = [writer]
+        try:
+            if self._is_cut:
+                return
+            from_server, to_server = await asyncio.open_connection(self._host, self._port)
+            self._lines[line].append(to_server)
+            await asyncio.gather(self._carry(reader, to_server), self._carry(from_server, writer))
+        except OSError:
+            pass  # either end hung up
+        finally:
+            for end in self._lines.pop(line):
+                end.transport.abort()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while piece := await reader.read(65536):
+            await self._flowing.wait()
+            writer.write(piece)
+            await writer.drain()
+        writer.transport.abort()
+
+    async def close(self) -> None:
+        """Break every connection for good."""
+        self.cut()
+        for line in list(self._lines):
+            line.cancel()
+        await asyncio.gather(*self._lines, return_exceptions=True)
+
+
+@asynccontextmanager
+async def a_proxy(url: str) -> AsyncIterator[tuple[Proxy, str]]:
+    """Stand between a test and the database of this URL; yields the proxy and the URL that goes through it."""
+    target = make_url(url)
+    proxy = Proxy(target.host or "127.0.0.1", target.port or 5432)
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
+    try:
+        port = server.sockets[0].getsockname()[1]
+        yield proxy, target.set(host="127.0.0.1", port=port).render_as_string(hide_password=False)
+    finally:
+        server.close()
+        await proxy.close()
