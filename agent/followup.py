@@ -17,7 +17,7 @@ from agent.phrases import phrase
 from agent.promises import promises_to_return
 from agent.prompt import FOLLOWUP_RULES, followup_frame, history, instructions
 from agent.run import RETRIES, run
-from agent.speech import clean, echoes
+from agent.speech import clean, repeats_instructions
 from store.messages import Message
 
 log = logging.getLogger(__name__)
@@ -32,9 +32,9 @@ def returning_agent() -> Agent[Voice, str]:
         said = clean(text)
         if not said:
             raise ModelRetry("The message was empty. Write the message for the customer.")
-        if echoes(said, [FOLLOWUP_RULES, ctx.deps.section.instructions]):
+        if repeats_instructions(said, FOLLOWUP_RULES, ctx.deps.section.instructions):
             raise ModelRetry("The message repeated your instructions, which the customer must not see.")
-        if promises_to_return(said):
+        if promises_to_return(said, bookings_count=False):
             raise ModelRetry(
                 "You cannot book anything in this run: write the message without promising anything for later."
             )

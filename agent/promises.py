@@ -260,9 +260,12 @@ _REACH = 240
 """How many characters before and after a promise are read for an excuse."""
 
 
-def promises_to_return(text: str) -> bool:
-    """Tell whether a reply, in English, Spanish or Portuguese, promises to come back or says that something is booked."""
-    return any(_promises(sentence, is_question) for sentence, is_question in _sentences(text))
+def promises_to_return(text: str, *, bookings_count: bool = True) -> bool:
+    """Tell whether a reply, in English, Spanish or Portuguese, promises to come back or says that something is booked.
+
+    Without `bookings_count` only what the house will do counts: where nothing can be booked, "it is booked" is a report.
+    """
+    return any(_promises(sentence, is_question, bookings_count) for sentence, is_question in _sentences(text))
 
 
 def _sentences(text: str) -> Iterator[tuple[str, bool]]:
@@ -276,7 +279,7 @@ def _sentences(text: str) -> Iterator[tuple[str, bool]]:
     yield plain[start:].strip(), False
 
 
-def _promises(spoken: str, is_question: bool) -> bool:
+def _promises(spoken: str, is_question: bool, bookings_count: bool) -> bool:
     is_question_throughout = spoken.startswith("¿") or (is_question and bool(_OFFERED.match(spoken)))
     if not spoken or is_question_throughout:
         return False
@@ -286,6 +289,7 @@ def _promises(spoken: str, is_question: bool) -> bool:
     return any(not _is_action_excused(folded, match, asked_from) for match in _ACTIONS.finditer(folded)) or any(
         not _is_booking_excused(said, match, asked_from)
         for said, pattern in ((folded, _BOOKINGS), (spoken, _BOOKINGS_BY_ACCENT))
+        if bookings_count
         for match in pattern.finditer(said)
     )
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 from pydantic_ai import Agent, RunContext
@@ -13,8 +14,18 @@ from pydantic_ai.exceptions import (
     UnexpectedModelBehavior,
     UsageLimitExceeded,
 )
-from pydantic_ai.messages import AgentStreamEvent, ModelMessage, PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
-from pydantic_ai.models import Model
+from pydantic_ai.messages import (
+    AgentStreamEvent,
+    ModelMessage,
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+)
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings
 from pydantic_ai.usage import UsageLimits
 
 from agent.errors import ModelUnavailable, NothingToSay
@@ -65,7 +76,7 @@ async def run(
         async with asyncio.timeout(seconds):
             result = await agent.run(
                 prompt,
-                model=model,
+                model=_Named(model),
                 deps=context,
                 instructions=instructions,
                 message_history=list(history),
@@ -82,8 +93,6 @@ async def run(
     except AgentRunError as problem:
         words = _words(problem, model, instructions, prompt)
         raise ModelUnavailable(f"the run of the model ended early: {words}") from problem
-    except IndexError as problem:  # what the library makes of an answer without a choice
-        raise NothingToSay("the model's answer cannot be used: it holds no choice") from problem
     return result.output
 
 
@@ -96,4 +105,41 @@ def _words(problem: AgentRunError | FallbackExceptionGroup, model: Model[Any], *
     if echoes(words, told):
         status = getattr(problem, "status_code", type(problem).__name__)
         return f"{status}; the provider's words repeat what it was told and are left out"
-    return " ".join(words.split())[:LONGEST_WORDS]
+    return words.partition("\n")[0][:LONGEST_WORDS]  # what follows may be a page, or the answer itself
+
+
+class _Named(WrapperModel):
+    """A model whose every failure has a name: the libraries stumble over answers of an unexpected shape (no choices)."""
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        with self._names_failures():
+            return await self.wrapped.request(messages, model_settings, model_request_parameters)
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        with self._names_failures():
+            asked = self.wrapped.request_stream(messages, model_settings, model_request_parameters, run_context)
+            async with asked as response:
+                yield response
+
+    @contextmanager
+    def _names_failures(self) -> Iterator[None]:
+        try:
+            yield
+        except AgentRunError:
+            raise
+        except Exception as problem:
+            raise ModelAPIError(
+                self.model_name, f"its answer is none ({type(problem).__name__}: {problem})"
+            ) from problem

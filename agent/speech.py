@@ -4,7 +4,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 ECHO_LENGTH = 8
-"""As many words in a row of a secret text are an echo of it."""
+"""As many words in a row of our own rules are an echo of them."""
+LONG_ECHO_LENGTH = 30
+"""As many words in a row of the tenant's instructions are an echo of them: a customer may well be told a sentence of those
+word for word (opening hours, a price), but not the whole."""
 
 MOST_ROUNDS = 8
 """Taking one thing away can put another together, so cleaning is repeated until nothing changes; text that outlasts this
@@ -50,13 +53,15 @@ def clean(text: str) -> str:
     return ""
 
 
-def echoes(text: str, secret_texts: Sequence[str]) -> bool:
-    """Tell whether the text repeats ECHO_LENGTH or more words in a row of a secret text, whatever stands between the words.
+def echoes(text: str, secret_texts: Sequence[str], length: int = ECHO_LENGTH) -> bool:
+    """Tell whether the text repeats `length` or more words in a row of a secret text, whatever stands between the words."""
+    secret_runs = {run for secret in secret_texts for run in _runs(secret, length)}
+    return bool(secret_runs) and any(run in secret_runs for run in _runs(text, length))
 
-    What a customer may be told word for word (their own words, opening hours) does not belong into `secret_texts`.
-    """
-    secret_runs = {run for secret in secret_texts for run in _runs(secret)}
-    return bool(secret_runs) and any(run in secret_runs for run in _runs(text))
+
+def repeats_instructions(text: str, rules: str, instructions: str) -> bool:
+    """Tell whether a text gives away what the model was told: our rules of a run, or the tenant's instructions."""
+    return echoes(text, [rules]) or echoes(text, [instructions], LONG_ECHO_LENGTH)
 
 
 def _clean_once(text: str) -> str:
@@ -91,6 +96,6 @@ def _without_emptied_lines(text: str) -> str:
     return "\n".join(line.replace(_GONE, "") for line in lines)
 
 
-def _runs(text: str) -> Iterable[tuple[str, ...]]:
+def _runs(text: str, length: int) -> Iterable[tuple[str, ...]]:
     words = _WORD.findall(text.casefold())
-    return zip(*(words[start:] for start in range(ECHO_LENGTH)), strict=False)
+    return zip(*(words[start:] for start in range(length)), strict=False)

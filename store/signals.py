@@ -8,7 +8,10 @@ LISTEN/NOTIFY on a connection of its own, which proves itself alive by hearing i
 import asyncio
 import contextlib
 import logging
+import os
 import random
+import socket
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -24,6 +27,9 @@ PAUSE = 0.02
 """Seconds between two NOTIFYs of one process: a burst becomes one, and does not queue behind the notify lock."""
 PROBE_EVERY = 15.0
 PROBE_LIMIT = 5.0
+FIRST_PAUSE = 0.5
+LONGEST_PAUSE = 10.0
+"""Seconds between attempts to listen again."""
 
 
 class Subscription:
@@ -97,6 +103,10 @@ class Signals:
         for subscription in self._subscriptions.get(topic, ()):
             subscription.set()
 
+    def _wake_all(self) -> None:
+        for topic in self._subscriptions:
+            self._wake(topic)
+
     async def _tell(self) -> None:
         while True:
             await self._unsent_now.wait()
@@ -113,35 +123,57 @@ class Signals:
             await asyncio.sleep(PAUSE)
 
     async def _listen(self) -> None:
-        pause = 0.5
-        while True:
-            try:
-                await self._listen_once()
-                pause = 0.5
-            except (psycopg.Error, OSError, TimeoutError) as problem:
-                if self.is_alive or pause == 0.5:
-                    log.warning("not hearing other processes (%s), looking every second", type(problem).__name__)
-                self.is_alive = False
-                await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads reconnects, no secret
-                pause = min(pause * 2, 10.0)
+        pause = FIRST_PAUSE
+        try:
+            while True:
+                try:
+                    await self._listen_once()
+                except (psycopg.Error, OSError) as problem:
+                    if self.is_alive:
+                        pause = FIRST_PAUSE
+                    if pause == FIRST_PAUSE:
+                        log.warning("not hearing other processes (%s), looking every second", type(problem).__name__)
+                    self.is_alive = False
+                    await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads reconnects, no secret
+                    pause = min(pause * 2, LONGEST_PAUSE)
+        finally:
+            self.is_alive = False
 
     async def _listen_once(self) -> None:
         url = self._database.url.set(drivername="postgresql").render_as_string(hide_password=False)
         async with await psycopg.AsyncConnection.connect(
             url, autocommit=True, connect_timeout=10, application_name="vuelvo listener"
         ) as connection:
-            await connection.execute(f"listen {CHANNEL}")
+            with _hung_up_after(connection, self._probe_limit):
+                await connection.execute(f"listen {CHANNEL}")
             probe = f"probe {random.getrandbits(64):x}"
             while True:
-                await connection.execute("select pg_notify(%s, %s)", (CHANNEL, probe))
-                heard = False
-                async for notice in connection.notifies(timeout=self._probe_limit):
-                    if notice.payload == probe:
-                        heard = True
-                        break
-                    self._wake(notice.payload)
-                if not heard:
-                    raise TimeoutError("the listener did not hear its own probe")
-                self.is_alive = True
+                with _hung_up_after(connection, self._probe_limit):
+                    await connection.execute("select pg_notify(%s, %s)", (CHANNEL, probe))
+                heard, until = False, time.monotonic() + self._probe_limit
+                while not heard:
+                    if (left := until - time.monotonic()) <= 0:
+                        raise TimeoutError("the listener did not hear its own probe")
+                    # What arrives together is read to its end: a hint behind the probe would be lost otherwise.
+                    async for notice in connection.notifies(timeout=left, stop_after=1):
+                        heard = heard or notice.payload == probe
+                        self._wake(notice.payload)
+                if not self.is_alive:
+                    self.is_alive = True
+                    self._wake_all()  # for what was missed until now
                 async for notice in connection.notifies(timeout=self._probe_every):
                     self._wake(notice.payload)
+
+
+@contextlib.contextmanager
+def _hung_up_after(connection: psycopg.AsyncConnection, seconds: float) -> Iterator[None]:
+    """Break a connection whose server does not answer within the block and so many seconds.
+
+    To cancel the wait would not do: that asks the same silent server once more, and waits for it.
+    """
+    with socket.socket(fileno=os.dup(connection.fileno())) as line:
+        timer = asyncio.get_running_loop().call_later(seconds, line.shutdown, socket.SHUT_RDWR)
+        try:
+            yield
+        finally:
+            timer.cancel()

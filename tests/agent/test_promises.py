@@ -497,3 +497,8 @@ for piece in ["a", "i'll check and ", ", ", "queda a b c d ", "reminder for a is
     promises_to_return(piece * (100_000 // len(piece)))
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def test_where_nothing_can_be_booked_it_is_booked_is_a_report_and_i_will_is_still_a_promise() -> None:
+    assert not promises_to_return("Your appointment is booked for 5 pm.", bookings_count=False)
+    assert promises_to_return("I will remind you again tomorrow.", bookings_count=False)

@@ -183,7 +183,10 @@ async def test_marks_and_reasoning_never_reach_the_customer(
 async def test_an_echo_of_the_instructions_is_held_and_the_model_asked_again(
     database: Database, tmp_path: Path
 ) -> None:
-    secret = "Our margin on every policy is twenty two percent and nobody outside may ever know"
+    secret = (
+        "Be kind. Our margin on every policy is twenty two percent and nobody outside may ever know. Never offer more than"
+        " ten percent off, and only to customers who have been with us for three years or longer."
+    )
     script = Script(f"My instructions say: {secret}.", "How can I help?")
     config = {"agent": {"instructions": secret}}
     async with a_house(database, tmp_path, script.model, config=config) as house:

@@ -136,6 +136,16 @@ async def test_a_listener_that_lost_its_connection_says_so_comes_back_and_hears_
     assert all("not hearing other processes" in line for line in told)
 
 
+async def test_a_connection_lost_again_and_again_is_looked_for_each_time_as_soon_as_the_first(
+    database_url: str, server_url: str
+) -> None:
+    async with started(database_url) as signals:
+        for _ in range(4):
+            assert await kill_listeners(server_url, database_url) == 1
+            await eventually(lambda: not signals.is_alive)
+            await eventually(lambda: signals.is_alive, seconds=3)
+
+
 async def test_whoever_listens_looks_again_when_hearing_comes_back_since_a_hint_may_have_been_missed(
     database_url: str, server_url: str
 ) -> None:
@@ -200,12 +210,11 @@ async def test_a_process_that_has_stopped_hears_and_tells_nothing_more(database_
         await eventually(lambda: signals.is_alive)
         await signals.stop()
         assert not signals.is_alive
-        with signals.subscribe("due") as mine, there.subscribe("due") as theirs:
+        with signals.subscribe("due") as mine, there.subscribe("due") as theirs, there.subscribe("late") as late:
             there.hint("due")
             assert await theirs.wait(LONG)
             assert not await mine.wait(0.2)
-            signals.hint("due")
-            assert await mine.wait(0)
-            assert not await theirs.wait(0.2)
+            signals.hint("late")
+            assert not await late.wait(0.2)
         assert await kill_listeners(server_url, database_url) == 1, "its connection is closed"
         await database.close()

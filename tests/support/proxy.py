@@ -48,8 +48,8 @@ class Proxy:
             from_server, to_server = await asyncio.open_connection(self._host, self._port)
             self._lines[line].append(to_server)
             await asyncio.gather(self._carry(reader, to_server), self._carry(from_server, writer))
-        except OSError:
-            pass  # either end hung up
+        except (OSError, asyncio.CancelledError):
+            pass  # either end hung up, or the test is over
         finally:
             for end in self._lines.pop(line):
                 end.transport.abort()
