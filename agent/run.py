@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+import traceback
+from collections.abc import AsyncIterable, Callable, Sequence
 from typing import Any, TypeVar
 
 from pydantic_ai import Agent, RunContext
@@ -14,18 +14,8 @@ from pydantic_ai.exceptions import (
     UnexpectedModelBehavior,
     UsageLimitExceeded,
 )
-from pydantic_ai.messages import (
-    AgentStreamEvent,
-    ModelMessage,
-    ModelResponse,
-    PartDeltaEvent,
-    PartStartEvent,
-    TextPart,
-    TextPartDelta,
-)
-from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
-from pydantic_ai.models.wrapper import WrapperModel
-from pydantic_ai.settings import ModelSettings
+from pydantic_ai.messages import AgentStreamEvent, ModelMessage, PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+from pydantic_ai.models import Model
 from pydantic_ai.usage import UsageLimits
 
 from agent.errors import ModelUnavailable, NothingToSay
@@ -76,7 +66,7 @@ async def run(
         async with asyncio.timeout(seconds):
             result = await agent.run(
                 prompt,
-                model=_Named(model),
+                model=model,
                 deps=context,
                 instructions=instructions,
                 message_history=list(history),
@@ -93,6 +83,10 @@ async def run(
     except AgentRunError as problem:
         words = _words(problem, model, instructions, prompt)
         raise ModelUnavailable(f"the run of the model ended early: {words}") from problem
+    except Exception as problem:  # providers' libraries stumble over an answer of an unexpected shape (no choices)
+        if not _is_of_the_model(problem):
+            raise
+        raise ModelUnavailable(f"the model's answer is none: {type(problem).__name__}") from problem
     return result.output
 
 
@@ -108,38 +102,7 @@ def _words(problem: AgentRunError | FallbackExceptionGroup, model: Model[Any], *
     return words.partition("\n")[0][:LONGEST_WORDS]  # what follows may be a page, or the answer itself
 
 
-class _Named(WrapperModel):
-    """A model whose every failure has a name: the libraries stumble over answers of an unexpected shape (no choices)."""
-
-    async def request(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-    ) -> ModelResponse:
-        with self._names_failures():
-            return await self.wrapped.request(messages, model_settings, model_request_parameters)
-
-    @asynccontextmanager
-    async def request_stream(
-        self,
-        messages: list[ModelMessage],
-        model_settings: ModelSettings | None,
-        model_request_parameters: ModelRequestParameters,
-        run_context: RunContext[Any] | None = None,
-    ) -> AsyncGenerator[StreamedResponse]:
-        with self._names_failures():
-            asked = self.wrapped.request_stream(messages, model_settings, model_request_parameters, run_context)
-            async with asked as response:
-                yield response
-
-    @contextmanager
-    def _names_failures(self) -> Iterator[None]:
-        try:
-            yield
-        except AgentRunError:
-            raise
-        except Exception as problem:
-            raise ModelAPIError(
-                self.model_name, f"its answer is none ({type(problem).__name__}: {problem})"
-            ) from problem
+def _is_of_the_model(problem: Exception) -> bool:
+    """Tell whether it was raised where a model is asked; the rest are errors of tools, and rise."""
+    frames = (frame for frame, _ in traceback.walk_tb(problem.__traceback__))
+    return any(frame.f_globals.get("__name__", "").startswith("pydantic_ai.models.") for frame in frames)

@@ -58,6 +58,8 @@ class Receivers:
                     await self._look()
                 except (SQLAlchemyError, OSError) as problem:
                     log.warning("cannot look after the Telegram bots now (%s)", type(problem).__name__)
+                except Exception:  # nobody else would see it, and every bot would go deaf
+                    log.exception("looking after the Telegram bots failed")
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(self._look_every):
                         await self._stopping.wait()

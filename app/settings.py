@@ -71,12 +71,6 @@ def _home(given: Path) -> Path:
     return Path(os.path.expanduser(given))
 
 
-def _app(given: str) -> str:
-    if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", given) is None:
-        raise ValueError("write module:object, as in shop.functions:app")
-    return given
-
-
 def _secret_key(given: SecretStr) -> SecretStr:
     if len(given.get_secret_value()) < 32:
         raise ValueError("it must be at least 32 characters long: make one with `openssl rand -hex 32`")
@@ -106,11 +100,8 @@ class Settings(BaseModel):
     lease: Annotated[timedelta, BeforeValidator(_duration)] = Field(
         default=timedelta(seconds=60), ge=timedelta(seconds=1), le=timedelta(hours=1)
     )
-    app: Annotated[str, AfterValidator(_app)] | None = None
-    deployment: Annotated[str, Field(max_length=200)] | None = None
     telegram_api_url: HttpUrl | None = None
     twilio_api_url: HttpUrl | None = None
-    defer_dev: bool = False
     log_format: Literal["text", "json"] = "text"
 
 

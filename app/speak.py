@@ -198,6 +198,8 @@ class Speech:
     async def _settle_part(self, delivery: int, outcome: Outcome, *, is_last: bool, has_begun: bool) -> bool:
         """Commit what came of one part; return whether the next may follow."""
         try:
+            if isinstance(outcome, Unknown):
+                outcome = await self._proved(delivery) or outcome
             match outcome:
                 case Accepted(provider_id):
                     async with self.service.database.transaction() as connection:
@@ -228,6 +230,13 @@ class Speech:
             await self._record(delivery, outcome)
             raise
         return False
+
+    async def _proved(self, delivery: int) -> Accepted | None:
+        """Return what a callback, faster than the answer that never came, has proved."""
+        async with self.service.database.transaction() as connection:
+            so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
+        ids = [one.provider_id for one in so_far if one.id == delivery and one.provider_id is not None]
+        return Accepted(ids[0]) if ids else None
 
     async def _try_again(
         self, delivery: int, reason: str, retry_after: float | None, moved_to: str | None, *, has_begun: bool

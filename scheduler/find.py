@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from scheduler.clock import NOW
 from scheduler.task import ACTIVE, tasks
 from store.database import bucket_of
 
@@ -57,6 +58,14 @@ _SHOWN = [
         "parent",
     ]
 ]
+
+
+# Two questions, since there are two indexes of what is due.
+OLDEST_DUE = f"""
+select extract(epoch from {NOW} - least(
+           (select min(due_at) from tasks where state = 'scheduled' and hold is null and lane),
+           (select min(due_at) from tasks where state = 'scheduled' and hold is null and not lane)))
+"""
 
 
 async def _found(connection: AsyncConnection, question: Select[Any]) -> list[Found]:
@@ -117,10 +126,4 @@ async def search(
 
 async def oldest_due(connection: AsyncConnection, now: datetime | None) -> float:
     """Return for how many seconds the longest waiting due task has been due; 0 when nothing waits."""
-    present = func.coalesce(now, func.now())
-    age = await connection.scalar(
-        select(func.extract("epoch", present - func.min(tasks.c.due_at))).where(
-            tasks.c.state == "scheduled", tasks.c.hold.is_(None), tasks.c.due_at <= present
-        )
-    )
-    return float(age or 0)
+    return max(float(await connection.scalar(text(OLDEST_DUE), {"now": now}) or 0), 0.0)

@@ -15,8 +15,8 @@ update tasks t
   from unnest(cast(:buckets as smallint[]), cast(:tenants as text[]), cast(:ids as bigint[]),
               cast(:fences as bigint[])) as held(bucket, tenant, id, fence)
  where t.bucket = held.bucket and t.tenant = held.tenant and t.id = held.id and t.fence = held.fence
-   and t.lease_until is not null
-returning t.tenant, t.id
+   and t.state = 'firing'
+returning t.tenant, t.id, t.fence
 """
 
 
@@ -35,5 +35,5 @@ async def renew(
             "fences": [task.fence for task in held],
         },
     )
-    alive = {(row.tenant, row.id) for row in rows}
-    return [task for task in held if (task.tenant, task.id) not in alive]
+    alive = {tuple(row) for row in rows}
+    return [task for task in held if (task.tenant, task.id, task.fence) not in alive]

@@ -40,10 +40,11 @@ select state from settled
 END = _leave(
     f"state = :state, outcome = :outcome, error = :error, message_seq = :message_seq, sending = false, ended_at = {NOW}"
 )
+STOPS = "t.cancel_requested and not (t.sending and not :is_unsent)"
 GIVE_BACK = _leave(
-    "state = case when t.cancel_requested and not t.sending then 'cancelled' else 'scheduled' end,"
-    f" ended_at = case when t.cancel_requested and not t.sending then {NOW} end,"
-    " hold = case when t.cancel_requested and not t.sending then null else cast(:hold as text) end,"
+    f"state = case when {STOPS} then 'cancelled' else 'scheduled' end,"
+    f" ended_at = case when {STOPS} then {NOW} end,"
+    f" hold = case when {STOPS} then null else cast(:hold as text) end,"
     f" due_at = case when cast(:delay as interval) is null then t.due_at else {NOW} + cast(:delay as interval) end,"
     " attempt = case when :is_fault then t.attempt else t.attempt - 1 end,"
     " error = coalesce(:error, t.error), sending = t.sending and not :is_unsent,"

@@ -29,7 +29,7 @@ _WORDS = {
     **dict.fromkeys(("d", "day", "days"), "d"),
     **dict.fromkeys(("w", "week", "weeks"), "w"),
 }
-_PIECE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([a-z]+)?\s*(?:,|and\b)?\s*")
+_PIECE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)?\s*(?:,|and\b)?\s*")
 _EXAMPLES = "write for example 30s, 5m, 2h, 1d, 1h30m, 10 seconds or a number of seconds"
 
 

@@ -21,10 +21,23 @@ def _machine() -> str:
 
 def _started(pid: int) -> str | None:
     try:
-        # The name, in brackets, may hold blanks; the 22nd field of the line is the start in clock ticks since boot.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
+        # The name, in brackets, may hold blanks; after it come the state and, as the 22nd field of the line, the start in
+        # clock ticks since boot. A zombie has died: only its parent has not noticed yet.
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else fields[18]
+    except (OSError, ValueError, IndexError):
         return None
+
+
+def _is_hidden(pid: int) -> bool:
+    """Tell whether there may be such a process all the same: some systems hide other users' processes."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        pass
+    return False
 
 
 def worker_name() -> str:
@@ -39,8 +52,10 @@ def gone(workers: Iterable[str]) -> list[str]:
     dead = []
     for worker in workers:
         parts = worker.rsplit("/", 3)
-        if len(parts) != 4 or not machine or parts[1] != machine or not parts[2].isdigit():
+        if len(parts) != 4 or not machine or parts[1] != machine or not parts[2].isdecimal():
             continue
-        if _started(int(parts[2])) != parts[3]:
+        pid, started = int(parts[2]), parts[3]
+        now = _started(pid)
+        if now != started and not (now is None and _is_hidden(pid)):
             dead.append(worker)
     return dead

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import getpass
+import io
 import logging
 import os
 import sys
@@ -84,6 +85,8 @@ class Chat:
 def _lines() -> "asyncio.Queue[str | None]":
     """Read standard input in a thread that does not keep the program alive."""
     lines: asyncio.Queue[str | None] = asyncio.Queue()
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
     loop = asyncio.get_running_loop()
 
     def read() -> None:

@@ -131,6 +131,23 @@ async def test_a_tenants_own_model_goes_before_the_services(
         assert server.authorizations == [f"Bearer {KEY}"]
 
 
+async def test_the_name_openai_alone_asks_for_what_only_openai_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = Models("openai:local")
+    async with a_server(monkeypatch, "Good morning.") as server:
+        with pytest.raises(ModelUnavailable, match="404"):
+            await run(
+                returning_agent(),
+                models.find(),
+                "hello",
+                context=a_voice(),
+                instructions="Be brief.",
+                history=[],
+                seconds=15,
+            )
+        await models.close()
+        assert server.asked == []
+
+
 # Booking
 
 

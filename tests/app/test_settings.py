@@ -46,11 +46,8 @@ def test_every_setting_is_read_from_its_variable() -> None:
             "VUELVO_PORT": " 9000 ",
             "VUELVO_POLL_INTERVAL": "0.5s",
             "VUELVO_LEASE": "1m30s",
-            "VUELVO_APP": "shop.functions:app",
-            "VUELVO_DEPLOYMENT": "2026-07-01",
             "VUELVO_TELEGRAM_API_URL": "http://localhost:8081/",
             "VUELVO_TWILIO_API_URL": "http://[::1]:8082/twilio/",
-            "VUELVO_DEFER_DEV": "true",
             "VUELVO_LOG_FORMAT": "json",
         },
         None,
@@ -64,11 +61,8 @@ def test_every_setting_is_read_from_its_variable() -> None:
         "port": 9000,
         "poll_interval": timedelta(seconds=0.5),
         "lease": timedelta(seconds=90),
-        "app": "shop.functions:app",
-        "deployment": "2026-07-01",
         "telegram_api_url": "http://localhost:8081",
         "twilio_api_url": "http://[::1]:8082/twilio",
-        "defer_dev": True,
         "log_format": "json",
     }
     assert secret_key(settings) == KEY.encode()
@@ -84,17 +78,15 @@ def test_all_problems_are_told_together_each_with_its_variable_and_what_was_give
             "VUELVO_PORT": "80000",
             "VUELVO_LEASE": "soon",
             "VUELVO_LOG_FORMAT": "xml",
-            "VUELVO_DEFER_DEV": "perhaps",
             "VUELVO_MODLE": "openai:gpt-5-mini",
             "VUELVO_COLOUR_OF_THE_SKY": "blue",
             "VUELVO_DATABASE_URL": "mysql://root:hunter2@db/x",
         }
     )
     said = "\n".join(problems)
-    assert len(problems) == 8
+    assert len(problems) == 7
     assert "VUELVO_PORT is '80000': it must be less than or equal to 65535" in problems
     assert "VUELVO_LOG_FORMAT is 'xml': it must be 'text' or 'json'" in problems
-    assert "VUELVO_DEFER_DEV is 'perhaps': write true or false" in problems
     assert "VUELVO_MODLE is not a setting: did you mean VUELVO_MODEL?" in problems
     assert "VUELVO_COLOUR_OF_THE_SKY is not a setting: the settings are listed in docs/settings.md" in problems
     assert "VUELVO_LEASE is 'soon': " in said
@@ -120,7 +112,6 @@ def test_all_problems_are_told_together_each_with_its_variable_and_what_was_give
         ("POLL_INTERVAL", "0s", "greater than or equal to"),
         ("LEASE", "2h", "less than or equal to"),
         ("LEASE", "-5s", "negative"),
-        ("APP", "shop/functions.py", "write module:object"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused_with_the_way_out(name: str, value: str, says: str) -> None:

@@ -288,6 +288,19 @@ async def test_a_callback_that_came_while_nobody_held_the_task_settles_it(counte
     assert await counter.said() == ["Call Ana."]
 
 
+async def test_a_callback_that_is_faster_than_an_answer_that_never_comes_is_believed(long: Counter, line: Line) -> None:
+    async def lost(part: Part) -> Outcome:
+        async with long.database.transaction() as connection:
+            await deliveries.note_status(connection, "acme", part.delivery, f"m{part.text}", "sent", None)
+        return Unknown("no answer")
+
+    line.answers += [lost, Accepted("2"), lost]
+    await long.written()
+    await long.say()
+    assert (await long.task()).outcome == "delivered"
+    assert [one.provider_id for one in await long.deliveries()] == ["mone", "2", "mthree"]
+
+
 async def test_a_task_that_cannot_be_settled_for_the_database_keeps_what_the_provider_said(
     counter: Counter, line: Line
 ) -> None:

@@ -54,10 +54,14 @@ async def test_a_transaction_commits_at_its_end_and_leaves_nothing_after_an_exce
     async with database.transaction() as connection:
         await connection.execute(insert, {"tenant": "kept"})
         assert await written() == [], "nobody sees it before the commit"
-    with pytest.raises(RuntimeError, match="changed my mind"):
+
+    async def change_ones_mind() -> None:
         async with database.transaction() as connection:
             await connection.execute(insert, {"tenant": "undone"})
             raise RuntimeError("changed my mind")
+
+    with pytest.raises(RuntimeError, match="changed my mind"):
+        await change_ones_mind()
     assert await written() == ["kept"]
 
 
@@ -75,12 +79,17 @@ async def test_a_pooled_connection_that_died_is_replaced_before_anyone_notices(
 async def test_a_connection_killed_within_a_transaction_is_an_error_and_the_next_one_works(
     database: Database, server_url: str
 ) -> None:
-    async with await psycopg.AsyncConnection.connect(server_url, autocommit=True) as operator:
-        with pytest.raises(DBAPIError):
-            async with database.transaction() as connection:
-                pid = await connection.scalar(text("select pg_backend_pid()"))
-                await operator.execute("select pg_terminate_backend(%s, 5000)", (pid,))
-                await connection.execute(text("select 1"))
+    async def be_killed() -> None:
+        async with (
+            await psycopg.AsyncConnection.connect(server_url, autocommit=True) as operator,
+            database.transaction() as connection,
+        ):
+            pid = await connection.scalar(text("select pg_backend_pid()"))
+            await operator.execute("select pg_terminate_backend(%s, 5000)", (pid,))
+            await connection.execute(text("select 1"))
+
+    with pytest.raises(DBAPIError):
+        await be_killed()
     async with database.transaction() as connection:
         assert await connection.scalar(text("select 1")) == 1
 
@@ -88,7 +97,9 @@ async def test_a_connection_killed_within_a_transaction_is_an_error_and_the_next
 async def test_an_error_does_not_tell_what_was_written(database: Database) -> None:
     with pytest.raises(DBAPIError) as failed:
         async with database.transaction() as connection:
-            await connection.execute(text("select 1 / cast(:n as int), cast(:words as text)"), {"n": 0, "words": "sí, voy"})
+            await connection.execute(
+                text("select 1 / cast(:n as int), cast(:words as text)"), {"n": 0, "words": "sí, voy"}
+            )
     assert "division by zero" in str(failed.value)
     assert "sí, voy" not in str(failed.value)
 

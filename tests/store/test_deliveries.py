@@ -30,7 +30,9 @@ async def end(
         await deliveries.end(connection, "acme", delivery, outcome, reason, provider_id)
 
 
-async def note(database: Database, delivery: int, status: str, *, tenant: str = "acme", reason: str | None = None) -> bool:
+async def note(
+    database: Database, delivery: int, status: str, *, tenant: str = "acme", reason: str | None = None
+) -> bool:
     async with database.transaction() as connection:
         return await deliveries.note_status(connection, tenant, delivery, "SM1", status, reason)
 

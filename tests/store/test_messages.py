@@ -39,11 +39,14 @@ async def test_messages_written_at_once_are_numbered_without_holes(database: Dat
 
 
 async def test_a_message_that_is_rolled_back_leaves_no_hole(database: Database, conversation: int) -> None:
-    await say(database, conversation)
-    with pytest.raises(RuntimeError):
+    async def change_ones_mind() -> None:
         async with database.transaction() as connection:
             assert await messages.add(connection, "acme", conversation, "assistant", "reply", "no") == 2
-            raise RuntimeError
+            raise RuntimeError("changed my mind")
+
+    await say(database, conversation)
+    with pytest.raises(RuntimeError, match="changed my mind"):
+        await change_ones_mind()
     assert await say(database, conversation) == 2
 
 

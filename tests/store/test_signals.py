@@ -53,7 +53,11 @@ async def test_a_hint_is_heard_in_the_same_process_at_once_and_without_a_databas
 
 async def test_a_hint_reaches_another_process(database_url: str) -> None:
     async with started(database_url) as here, started(database_url) as there:
-        with there.subscribe("message 7") as theirs, there.subscribe("message 8") as others, here.subscribe("x") as mine:
+        with (
+            there.subscribe("message 7") as theirs,
+            there.subscribe("message 8") as others,
+            here.subscribe("x") as mine,
+        ):
             here.hint("message 7")
             assert await theirs.wait(LONG)
             assert not await others.wait(0)

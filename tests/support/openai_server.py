@@ -139,7 +139,7 @@ class OpenAIServer:
 
     def _next_line(self, asked: dict[str, Any]) -> Line:
         words = [str(message["content"]) for message in asked["messages"] if message["role"] == "user"]
-        lines = self._followups if words and words[-1].startswith("[vuelvo:follow-up]") else self._lines
+        lines = self._followups if any(said.startswith("[vuelvo:follow-up]") for said in words) else self._lines
         return lines.pop(0) if len(lines) > 1 else lines[0]
 
     def _send(self, body: list[str], media_type: str, line: Line) -> ASGIApp:

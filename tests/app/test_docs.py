@@ -1,0 +1,262 @@
+"""What README and docs/ show is so: links lead somewhere, commands and settings exist, examples load and answer."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import httpx
+import pytest
+
+from agent.offline_request import read
+from app.cli import main
+from app.http import application
+from app.settings import Settings
+from app.tenants_file import load_file
+from store.database import Database
+from tests.support.asgi import calling
+from tests.support.house import a_house
+from tests.support.wait import eventually
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLE = ROOT / "examples/acme.yaml"
+ENVIRON = {
+    "ACME_TELEGRAM_TOKEN": "123456789:AAhunter2hunter2hunter2hunter2",
+    "ACME_TWILIO_SID": "AC" + "0a" * 16,
+    "ACME_TWILIO_TOKEN": "hunter2",
+}
+OF_DEV = ("setup", "test", "check")
+"""Commands of dev.py's own; all others are vuelvo's."""
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def name(page: Path) -> str:
+    """Return a page's name as a reader knows it."""
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, *languages: str) -> list[tuple[str, str]]:
+    """Return the fenced blocks of a page in these languages, as (language, text)."""
+    found = [(match[1], match[2]) for match in _FENCE.finditer(page.read_text())]
+    return [block for block in found if block[0] in languages]
+
+
+def prose(page: Path) -> str:
+    """Return a page without its fenced blocks."""
+    return _FENCE.sub("", page.read_text())
+
+
+def lines(block: str) -> list[list[str]]:
+    """Return a shell block's commands as words, without comments, and without the variables set before them."""
+    commands = []
+    for line in block.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        while words and re.match(r"[A-Z_]+=", words[0]):
+            words = words[1:]
+        if words:
+            commands.append(words)
+    return commands
+
+
+def vuelvo(words: Sequence[str]) -> list[str] | None:
+    """Return what a command line says to vuelvo, or None when it calls something else. NAME is taken for a number or a name."""
+    if words[0] == "vuelvo":
+        said = words[1:]
+    elif list(words[:2]) == ["python3", "dev.py"] and words[2:] and words[2] not in OF_DEV:
+        said = words[2:]
+    else:
+        return None
+    return [re.sub(r"^[A-Z]+…?$", "1", word) for word in said if word != "…"]
+
+
+def parse(words: list[str]) -> None:
+    """Parse a command line as click would to run it. Raises click.UsageError."""
+    command: click.Command = main
+    context = click.Context(command, info_name="vuelvo")
+    while isinstance(command, click.Group):
+        if not words:
+            raise click.MissingParameter(ctx=context, param_type="command")
+        word, *words = words
+        found = command.get_command(context, word)
+        if found is None:
+            raise click.UsageError(f"there is no command {word}", context)
+        command = found
+        if isinstance(command, click.Group):
+            context = click.Context(command, info_name=word, parent=context)
+    command.make_context(command.name, words, parent=context)
+
+
+LINKS = [
+    pytest.param(page, link, id=f"{name(page)} {link}")
+    for page in PAGES
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page))
+    if "://" not in link
+]
+COMMANDS = [
+    pytest.param(said, id=f"{name(page)} {' '.join(words)}")
+    for page in PAGES
+    for _, block in blocks(page, "sh")
+    for words in lines(block)
+    if (said := vuelvo(words)) is not None
+]
+MENTIONED = [
+    pytest.param(said, id=f"{name(page)} {span}")
+    for page in PAGES
+    for span in re.findall(r"`([^`\n]+)`", prose(page))
+    if re.match(r"(vuelvo|python3 dev\.py) [a-z]", span) and (said := vuelvo(span.split())) is not None
+]
+TENANTS = [
+    pytest.param(block, id=f"{name(page)} {place}")
+    for page in PAGES
+    for place, (_, block) in enumerate(blocks(page, "yaml"))
+    if re.search("^tenant:", block, re.MULTILINE)
+]
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives to a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(("page", "link"), LINKS)
+def test_a_link_leads_to_a_file_and_a_heading_that_are_there(page: Path, link: str) -> None:
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    assert target.exists()
+    assert not anchor or anchor in anchors(target)
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_command_in_a_shell_block_can_be_typed_as_it_stands(words: list[str]) -> None:
+    parse(words)
+
+
+@pytest.mark.parametrize("words", MENTIONED)
+def test_a_command_in_a_sentence_has_a_real_name_and_real_options(words: list[str]) -> None:
+    with suppress(click.MissingParameter):  # a sentence may leave out what it is not about
+        parse(words)
+
+
+@pytest.mark.parametrize(
+    "words", [["sing"], ["tasks", "list", "--colour"], ["tasks", "get", "abc"], ["tasks", "retry"]]
+)
+def test_a_command_that_is_not_there_would_be_noticed(words: list[str]) -> None:
+    with pytest.raises(click.UsageError):
+        parse(words)
+
+
+@pytest.mark.parametrize("page", [*PAGES, EXAMPLE, ROOT / ".env.example"], ids=name)
+def test_every_setting_a_page_names_is_one(page: Path) -> None:
+    settings = {f"VUELVO_{field.upper()}" for field in Settings.model_fields}
+    assert set(re.findall(r"VUELVO_[A-Z_]*[A-Z]", page.read_text())) - settings == set()
+
+
+@pytest.mark.parametrize("block", TENANTS)
+def test_a_tenant_shown_on_a_page_loads(tmp_path: Path, block: str) -> None:
+    file = tmp_path / "acme.yaml"
+    file.write_text(block)
+    (tenant,) = load_file(file, ENVIRON)
+    assert tenant.tenant == "acme"
+
+
+def test_the_example_loads_as_it_stands_and_with_what_is_commented_out(tmp_path: Path) -> None:
+    (plain,) = load_file(EXAMPLE, {})
+    assert (plain.tenant, plain.channels.telegram, plain.channels.whatsapp) == ("acme", None, None)
+    file = tmp_path / "acme.yaml"
+    file.write_text(re.sub(r"^( +)#(?! \S)", r"\1", EXAMPLE.read_text(), flags=re.MULTILINE))
+    (whole,) = load_file(file, ENVIRON)
+    assert whole.agent.model is not None
+    assert whole.channels.telegram is not None
+    assert whole.channels.whatsapp is not None
+
+
+def test_the_offline_stand_in_reads_what_its_page_says_it_does() -> None:
+    table = re.findall(r"^\| ([a-z ]+) \| (.+) \| (.+) \| (.+) \|$", prose(ROOT / "docs/models.md"), re.MULTILINE)
+    kinds = {"list": "list", "cancel": "cancel"}
+    expected = {
+        words: (kinds.get(label, "booking"), language)
+        for label, *cells in table
+        for words, language in zip(cells, ("en", "es", "pt"), strict=True)
+    }
+    assert len(expected) == 18
+    requests = {words: read(words, "en", datetime(2026, 7, 1, 10)) for words in expected}  # noqa: DTZ001 - a wall time
+    assert {words: (request.kind, request.language) for words, request in requests.items()} == expected
+
+
+async def test_the_requests_of_the_widgets_page_are_answered_as_it_shows(database: Database, tmp_path: Path) -> None:
+    async with a_house(database, tmp_path, tenant="demo") as house, calling(application(house.run)) as http:
+        token = "none yet"
+        answers: list[Any] = []
+        for language, block in blocks(ROOT / "docs/widget.md", "sh", "json"):
+            if language == "json":
+                assert [shape(answer) for answer in answers] == [shape(shown) for shown in values(block)]
+                continue
+            answers = []
+            for words in lines(block):
+                if words[1] == "-sN":
+                    continue  # the stream never ends
+                answer = await curl(http, [word.replace("$TOKEN", token) for word in words])
+                assert answer.is_success, answer.text
+                if not answer.content:
+                    continue
+                answers.append(answer.json())
+                token = answers[-1].get("token", token)
+                if words[-2] == "-d" and "client_id" in words[-1]:
+                    await eventually(partial(is_quiet, http, token))
+        assert answers[-1] == {"status": "cancelled"}
+
+
+async def curl(http: httpx.AsyncClient, words: Sequence[str]) -> httpx.Response:
+    """Make the request that a curl command line makes."""
+    method, url, body, headers = "GET", "", None, {}
+    rest = iter(words[1:])
+    for word in rest:
+        match word:
+            case "-s":
+                pass
+            case "-X":
+                method = next(rest)
+            case "-d":
+                body = next(rest)
+            case "-H":
+                header, _, value = next(rest).partition(": ")
+                headers[header] = value
+            case _:
+                assert not url
+                assert not word.startswith("-")
+                url = word
+    return await http.request(method, url.removeprefix("http://localhost:8000"), content=body, headers=headers)
+
+
+async def is_quiet(http: httpx.AsyncClient, token: str) -> bool:
+    """Tell whether each message of the visitor has been answered."""
+    log = await http.get("/widget/demo/messages", headers={"Authorization": f"Bearer {token}"})
+    kinds = [message["kind"] for message in log.json()["messages"]]
+    return kinds.count("reply") == kinds.count("message")
+
+
+def shape(value: Any) -> Any:
+    """Return what two answers of one kind have in common: names and types, and what a list is made of."""
+    if isinstance(value, dict):
+        return {key: shape(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [shape(inner) for inner in value[:1]]
+    return type(value)
+
+
+def values(text: str) -> Iterator[Any]:
+    """Yield the JSON values that stand one after the other in a text."""
+    decoder, place = json.JSONDecoder(), 0
+    while text[place:].strip():
+        place += len(text[place:]) - len(text[place:].lstrip())
+        value, place = decoder.raw_decode(text, place)
+        yield value

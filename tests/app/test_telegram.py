@@ -1,0 +1,477 @@
+"""Telegram through the whole service: asked there, answered there, come back to there, whatever goes wrong between."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.hooks import telegram_secret
+from app.http import application
+from app.inbox import GATHER
+from app.receivers import Receivers
+from app.tenants_file import TenantConfig
+from app.wiring import apply_tenants
+from channels.channel import Channel
+from channels.telegram.outbound import TelegramChannel
+from scheduler.find import Found
+from store import conversations, deliveries
+from store.conversations import Conversation
+from store.database import Database
+from tests.support.asgi import a_port, calling, served
+from tests.support.clock import MovableClock
+from tests.support.house import House, a_config, a_house
+from tests.support.model import Script, books
+from tests.support.process import start
+from tests.support.telegram_faults import (
+    DROP,
+    HANG,
+    Answer,
+    Call,
+    TelegramFaults,
+    accepted,
+    refused,
+    serving,
+    telegram_faults,
+)
+from tests.support.telegram_server import TelegramServer
+from tests.support.wait import eventually
+
+TOKEN = "99:AAbbCCddEEffGGhhIIjjKKllMM-_"
+NEXT_TOKEN = "99:" + "n" * 30
+OTHER = "88:AAbbCCddEEffGGhhIIjjKKllMM-_"
+KEY = "a secret for the tests of the service"
+BOOKED = (books("call Ana", delay="10 seconds"), "Booked, I will remind you.")
+ANSWER, REMINDER = "Booked, I will remind you.", "Here is your reminder: call Ana."
+DUE = timedelta(seconds=10)
+
+
+def with_bot(token: str = TOKEN, **section: str) -> dict[str, Any]:
+    return {"channels": {"telegram": {"token": token, **section}}}
+
+
+def update(number: int = 1001, bot: str = "99", /, **message: Any) -> dict[str, Any]:
+    person = {"id": 42, "is_bot": False, "first_name": "Ana"}
+    chat = {"id": 42, "type": "private"}
+    body = {"message_id": 5, "date": 1, "chat": chat, "from": person, "text": "remind me in 10 seconds to call Ana"}
+    return {"update_id": number, "message": body | message}
+
+
+async def hands_in(house: House, content: dict[str, Any], bot: str = "99") -> None:
+    """Telegram calls the webhook."""
+    secret = telegram_secret(house.service.box, house.tenant, bot)
+    async with calling(application(house.run)) as http:
+        path = f"/hooks/telegram/{house.tenant}"
+        answer = await http.post(path, json=content, headers={"X-Telegram-Bot-Api-Secret-Token": secret})
+        assert answer.status_code == 200, answer.text
+
+
+async def goes_by(house: House, clock: MovableClock, span: timedelta) -> None:
+    """Let time pass, and return when the poller has looked at what is due since."""
+    clock.move(span)
+    assert house.run.poller is not None
+    looked = house.run.poller.beat_at
+    house.wake()
+    await eventually(lambda: house.run.poller is not None and house.run.poller.beat_at != looked)
+
+
+async def until_answered(house: House, clock: MovableClock) -> Conversation:
+    """Wait for a message to be in, let the moment pass in which its writer may go on, and wait for the answer."""
+
+    async def is_in() -> bool:
+        return bool(await house.tasks(kind="turn", states=("scheduled",)))
+
+    await eventually(is_in)
+    (turn,) = await house.tasks(kind="turn", states=("scheduled",))
+    await goes_by(house, clock, GATHER)
+    await house.until_state(turn.id, "fired")
+    async with house.service.database.transaction() as connection:
+        found = await conversations.find(connection, house.tenant, turn.conversation or 0)
+    assert found is not None
+    return found
+
+
+async def asked_and_answered(house: House, clock: MovableClock, **message: Any) -> Conversation:
+    """Have a follow-up booked in Telegram, by a webhook."""
+    await hands_in(house, update(**message))
+    return await until_answered(house, clock)
+
+
+def sends(faults: TelegramFaults) -> list[Call]:
+    return [call for call in faults.calls if call.method == "sendMessage"]
+
+
+async def outcomes(house: House, task: int) -> list[str | None]:
+    async with house.service.database.transaction() as connection:
+        return [one.outcome for one in await deliveries.of_task(connection, house.tenant, task)]
+
+
+@pytest.fixture
+async def faults() -> AsyncIterator[TelegramFaults]:
+    async with telegram_faults() as faults:
+        yield faults
+
+
+@asynccontextmanager
+async def an_office(
+    database: Database, directory: Path, clock: MovableClock, faults: TelegramFaults, *lines: Any, **more: Any
+) -> AsyncIterator[House]:
+    """A house with a bot at a Bot API that fails as told."""
+    script = Script(*(lines or BOOKED))
+    told = {"config": with_bot(), "telegram_api_url": faults.url, **more}
+    async with a_house(database, directory, script.model, clock, **told) as house:
+        yield house
+
+
+async def the_followup(house: House) -> Found:
+    (task,) = await house.tasks()
+    return task
+
+
+# The whole way, with an independent Bot API
+
+
+@asynccontextmanager
+async def reached_by(
+    way: str, house: House, listener: Any, database_url: str, telegram: str, public: str
+) -> AsyncIterator[None]:
+    """Let Telegram's messages reach the house: it asks for them, or has them brought by the webhook it sets."""
+    async with AsyncExitStack() as stack:
+        stopping = asyncio.Event()
+        if way == "polling":
+            asking = asyncio.create_task(Receivers(house.service, house.run.settings, stopping).run())
+            stack.push_async_callback(asyncio.wait_for, asking, 10)
+            stack.callback(stopping.set)
+        else:
+            await stack.enter_async_context(served(application(house.run), listener))
+            process = await start(
+                *("telegram", "set-webhook", "--tenant", "acme"),
+                directory=house.run.settings.data_dir,
+                VUELVO_DATABASE_URL=database_url,
+                VUELVO_SECRET_KEY=KEY,
+                VUELVO_PUBLIC_URL=public,
+                VUELVO_TELEGRAM_API_URL=telegram,
+            )
+            assert await process.ended() == 0, process.said
+            assert any(f"{public}/hooks/telegram/acme" in line for line in process.said)
+        yield
+
+
+@pytest.mark.parametrize("way", ["polling", "webhook"])
+async def test_asked_answered_and_come_back_to_in_the_same_chat_once(
+    database: Database, database_url: str, tmp_path: Path, clock: MovableClock, way: str
+) -> None:
+    telegram, script = TelegramServer(), Script(*BOOKED)
+    with a_port() as (listener, public):
+        async with serving(telegram.app()) as url:
+            more: dict[str, Any] = {"config": with_bot(receive=way), "telegram_api_url": url, "public_url": public}
+            async with (
+                a_house(database, tmp_path, script.model, clock, **more) as house,
+                reached_by(way, house, listener, database_url, url, public),
+            ):
+                await telegram.says("remind me in 10 seconds to call Ana", token=TOKEN, message_id=5)
+                conversation = await until_answered(house, clock)
+                assert [sent["text"] for sent in telegram.sent] == [ANSWER]
+                await goes_by(house, clock, DUE - timedelta(seconds=0.1))
+                assert len(telegram.sent) == 1
+                await goes_by(house, clock, timedelta(seconds=0.1))
+                fired = await house.until_state((await the_followup(house)).id, "fired")
+                await goes_by(house, clock, timedelta(days=1))
+                assert fired.outcome == "delivered"
+                assert [(sent["chat_id"], sent["text"]) for sent in telegram.sent] == [("42", ANSWER), ("42", REMINDER)]
+                replied = [json.loads(sent["reply_parameters"])["message_id"] for sent in telegram.sent]
+                assert replied == [5, 5]
+                assert await house.heard(conversation.id) == [ANSWER, REMINDER]
+
+
+async def test_the_same_update_forty_times_over_a_restart_is_one_turn(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with an_office(database, tmp_path, clock, faults) as house:
+        for _ in range(20):
+            await hands_in(house, update())
+        await until_answered(house, clock)
+    async with an_office(database, tmp_path, clock, faults) as house:
+        await asyncio.gather(*(hands_in(house, update()) for _ in range(20)))
+        await goes_by(house, clock, GATHER)
+        assert len(await house.tasks(kind="turn")) == 1
+        assert len(await house.tasks()) == 1
+    assert len(sends(faults)) == 1
+
+
+# Topics
+
+
+async def test_a_booking_made_in_a_topic_comes_back_to_it_over_a_restart_and_a_retry(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    group = {"id": -1007, "type": "supergroup", "is_forum": True}
+    said = {"chat": group, "message_thread_id": 15, "is_topic_message": True, "text": "/remind me in 10 seconds"}
+    async with an_office(database, tmp_path, clock, faults) as house:
+        conversation = await asked_and_answered(house, clock, **said)
+        assert (conversation.address, conversation.thread) == ("-1007", "15")
+        faults.begin(refused(429, "Too Many Requests", retry_after=7))
+        await goes_by(house, clock, DUE)
+        await eventually(lambda: len(sends(faults)) == 1)
+        (first,) = sends(faults)
+    async with an_office(database, tmp_path, clock, faults) as house:
+        await goes_by(house, clock, timedelta(seconds=10))
+        await house.until_state((await the_followup(house)).id, "fired")
+    first, second = sends(faults)
+    for call in (first, second):
+        assert (call.fields["chat_id"], call.fields["message_thread_id"]) == ("-1007", "15")
+
+
+async def test_a_topic_that_is_gone_fails_in_words_and_nothing_leaks_into_the_group(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    group = {"id": -1007, "type": "supergroup", "is_forum": True}
+    said = {"chat": group, "message_thread_id": 15, "is_topic_message": True, "text": "/remind me in 10 seconds"}
+    async with an_office(database, tmp_path, clock, faults) as house:
+        await asked_and_answered(house, clock, **said)
+        faults.begin(refused(400, "Bad Request: message thread not found"))
+        await goes_by(house, clock, DUE)
+        failed = await house.until_state((await the_followup(house)).id, "failed")
+        await goes_by(house, clock, timedelta(days=1))
+    assert "the topic 15 is gone" in str(failed.error)
+    assert [call.fields["message_thread_id"] for call in sends(faults)] == ["15"]
+
+
+# Whose bot
+
+
+async def test_a_bot_of_one_tenant_is_refused_to_another_in_clear_words(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    environ: dict[str, Any] = {"VUELVO_DATABASE_URL": database_url, "VUELVO_SECRET_KEY": KEY}
+    for name in ("acme", "globex"):
+        channels = f"channels: {{telegram: {{token: '{TOKEN}'}}}}"
+        (tmp_path / f"{name}.yaml").write_text(f"tenant: {name}\nname: {name}\ntime_zone: America/Bogota\n{channels}\n")
+    first = await start("tenants", "apply", "acme.yaml", directory=tmp_path, **environ)
+    assert await first.ended() == 0, first.said
+    second = await start("tenants", "apply", "globex.yaml", directory=tmp_path, **environ)
+    assert await second.ended() == 2
+    said = "\n".join(second.said)
+    assert "the telegram sender 99 already belongs to tenant 'acme'. Nothing was applied." in said
+    assert "Traceback" not in said
+    assert TOKEN not in said
+    listed = await start("tenants", "list", directory=tmp_path, **environ)
+    assert await listed.ended() == 0
+    assert "globex" not in "\n".join(listed.said)
+
+
+async def test_each_tenants_follow_up_goes_out_by_its_own_bot_whichever_process_performs_it(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    others: dict[str, Any] = {"tenant": "globex", "config": with_bot(OTHER)}
+    async with an_office(database, tmp_path, clock, faults) as acme:
+        await asked_and_answered(acme, clock)
+    async with an_office(database, tmp_path, clock, faults, **others) as globex:
+        await hands_in(globex, update(7, chat={"id": 7, "type": "private"}), "88")
+        await until_answered(globex, clock)
+        faults.begin()
+        await goes_by(globex, clock, DUE)
+        for task in await globex.tasks():
+            await eventually(lambda task=task: is_over(globex, task))  # type: ignore[misc]
+    assert {(call.fields["chat_id"], call.bot) for call in sends(faults)} == {("42", TOKEN), ("7", OTHER)}
+    assert len(sends(faults)) == 2
+
+
+async def is_over(house: House, task: Found) -> bool:
+    return all(found.state == "fired" for found in await house.tasks() if found.id == task.id)
+
+
+# What Telegram answers
+
+
+async def test_a_group_that_moved_is_followed_with_one_message_and_remembered(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    group = {"id": -7, "type": "group"}
+    async with an_office(database, tmp_path, clock, faults) as house:
+        conversation = await asked_and_answered(house, clock, chat=group, text="/remind me in 10 seconds")
+        upgraded = "Bad Request: group chat was upgraded to a supergroup chat"
+        faults.begin(refused(400, upgraded, migrate_to_chat_id=-100777), accepted())
+        await goes_by(house, clock, DUE)
+        await house.until_state((await the_followup(house)).id, "fired")
+        assert [call.fields["chat_id"] for call in sends(faults)] == ["-7", "-100777"]
+        async with database.transaction() as connection:
+            moved = await conversations.find(connection, "acme", conversation.id)
+        assert moved is not None
+        assert (moved.address, moved.address_key) == ("-100777", "-100777")
+        await hands_in(house, update(1002, chat={"id": -100777, "type": "supergroup"}, text="/thanks"))
+        assert (await house.log(conversation.id))[-1].text == "/thanks"
+
+
+async def test_a_bot_that_was_blocked_fails_the_task_in_telegrams_words(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with an_office(database, tmp_path, clock, faults) as house:
+        conversation = await asked_and_answered(house, clock)
+        faults.begin(refused(403, "Forbidden: bot was blocked by the user"))
+        await goes_by(house, clock, DUE)
+        failed = await house.until_state((await the_followup(house)).id, "failed")
+        await goes_by(house, clock, timedelta(days=1))
+        assert "bot was blocked by the user" in str(failed.error)
+        assert await house.heard(conversation.id) == [ANSWER]
+    assert len(sends(faults)) == 1
+
+
+async def test_a_bot_told_to_slow_down_waits_as_long_and_delivers_once(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with an_office(database, tmp_path, clock, faults) as house:
+        await asked_and_answered(house, clock)
+        faults.begin(refused(429, "Too Many Requests: retry after 70", retry_after=70))
+        await goes_by(house, clock, DUE)
+        task = await the_followup(house)
+        await eventually(lambda: has_outcomes(house, task.id, ["not_sent"]))
+        await goes_by(house, clock, timedelta(seconds=69.9))
+        assert len(sends(faults)) == 1
+        await goes_by(house, clock, timedelta(seconds=0.1))
+        await house.until_state(task.id, "fired")
+        assert await outcomes(house, task.id) == ["not_sent", "accepted"]
+    assert len(sends(faults)) == 2
+
+
+async def has_outcomes(house: House, task: int, expected: list[str | None]) -> bool:
+    return await outcomes(house, task) == expected
+
+
+def impatient(house: House, faults: TelegramFaults) -> Callable[[TenantConfig, str], Channel | None]:
+    """The tenant's own channel, with less patience than thirty seconds."""
+
+    def make(tenant: TenantConfig, name: str) -> Channel | None:
+        assert tenant.channels.telegram is not None
+        return TelegramChannel(tenant.channels.telegram, faults.url, timeout=0.5)
+
+    return make
+
+
+@pytest.mark.parametrize("fault", [HANG, DROP, Answer(502, "<html>"), Answer(200, {"ok": True, "result": {"date": 1}})])
+async def test_a_send_whose_fate_nobody_knows_is_uncertain_and_never_repeated(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults, fault: Answer | str
+) -> None:
+    async with an_office(database, tmp_path, clock, faults) as house:
+        conversation = await asked_and_answered(house, clock)
+    async with an_office(database, tmp_path, clock, faults) as house:
+        house.service.make_channel = impatient(house, faults)
+        faults.begin(fault)
+        await goes_by(house, clock, DUE)
+        task = await house.until_state((await the_followup(house)).id, "uncertain")
+        assert len(str(task.error)) > 10
+        await goes_by(house, clock, timedelta(days=1))
+    async with an_office(database, tmp_path, clock, faults) as house:
+        await goes_by(house, clock, timedelta(days=1))
+        assert (await the_followup(house)).state == "uncertain"
+        assert await outcomes(house, task.id) == ["unknown"]
+        assert await house.heard(conversation.id) == [ANSWER, REMINDER], "an answer to it must make sense"
+    assert len(sends(faults)) == 1
+
+
+async def test_a_service_stopped_in_the_middle_of_a_send_does_not_send_again(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with an_office(database, tmp_path, clock, faults) as house:
+        await asked_and_answered(house, clock)
+        faults.begin(HANG)
+        await goes_by(house, clock, DUE)
+        await faults.call(1)
+        assert house.run.poller is not None
+        await house.run.poller.stop(grace=timedelta(0))
+        task = await the_followup(house)
+        assert (task.state, await outcomes(house, task.id)) == ("scheduled", [None])
+    async with an_office(database, tmp_path, clock, faults) as house:
+        await house.until_state(task.id, "uncertain")
+        await goes_by(house, clock, timedelta(days=1))
+    assert len(sends(faults)) == 1
+
+
+async def test_no_connection_three_times_and_then_one_delivers_once_and_shows_the_attempts(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with an_office(database, tmp_path, clock, faults) as house:
+        await asked_and_answered(house, clock)
+        faults.begin()
+    async with an_office(database, tmp_path, clock, faults, telegram_api_url="http://127.0.0.1:1") as house:
+        task = await the_followup(house)
+        await goes_by(house, clock, DUE)
+        for attempts in (1, 2, 3):
+            await eventually(lambda n=attempts: has_outcomes(house, task.id, ["not_sent"] * n))  # type: ignore[misc]
+            if attempts < 3:
+                await goes_by(house, clock, timedelta(minutes=1))
+        found = await house.until_state(task.id, "scheduled")
+        assert found.attempt == 3
+        assert "no connection to Telegram" in str(found.error)
+    async with an_office(database, tmp_path, clock, faults) as house:
+        await goes_by(house, clock, timedelta(minutes=1))
+        await house.until_state(task.id, "fired")
+        assert await outcomes(house, task.id) == ["not_sent"] * 3 + ["accepted"]
+    assert len(sends(faults)) == 1
+
+
+# Channels that are refused, or gone
+
+
+async def is_held(house: House) -> bool:
+    return (await the_followup(house)).hold == "channel paused"
+
+
+async def test_a_revoked_token_holds_the_task_until_the_tenant_is_applied_with_the_new_one(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    telegram, script = TelegramServer(), Script(*BOOKED)
+    async with (
+        serving(telegram.app()) as url,
+        a_house(database, tmp_path, script.model, clock, config=with_bot(), telegram_api_url=url) as house,
+    ):
+        await asked_and_answered(house, clock)
+        telegram.revoked.add(TOKEN)
+        await goes_by(house, clock, DUE)
+        await eventually(lambda: is_held(house))
+        task = await the_followup(house)
+        assert "put the one @BotFather shows into the tenant's file" in str(task.error)
+        await goes_by(house, clock, timedelta(days=1))
+        assert await is_held(house)
+        await apply_tenants(house.service, [a_config(**with_bot(NEXT_TOKEN))])
+
+        async def is_said() -> bool:
+            await goes_by(house, clock, timedelta(seconds=1))
+            return (await the_followup(house)).state == "fired"
+
+        await eventually(is_said)
+    assert [(sent["token"], sent["text"]) for sent in telegram.sent] == [(TOKEN, ANSWER), (NEXT_TOKEN, REMINDER)]
+    assert script.asked_for_followups() == 1
+
+
+async def test_a_channel_taken_out_of_the_tenants_file_holds_the_task_until_it_is_back(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with an_office(database, tmp_path, clock, faults) as house:
+        await asked_and_answered(house, clock)
+        faults.begin()
+    async with an_office(database, tmp_path, clock, faults, config={}) as house:
+        await goes_by(house, clock, DUE)
+        await eventually(lambda: is_held(house))
+        await goes_by(house, clock, timedelta(days=1))
+        assert await is_held(house)
+    async with an_office(database, tmp_path, clock, faults) as house:
+        await house.until_state((await the_followup(house)).id, "fired")
+    assert [call.fields["text"] for call in sends(faults)] == [REMINDER]
+
+
+async def test_a_webhook_for_a_tenant_without_a_bot_is_not_set(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    environ: dict[str, Any] = {"VUELVO_DATABASE_URL": database_url, "VUELVO_SECRET_KEY": KEY}
+    words = ("telegram", "set-webhook", "--tenant", "nobody")
+    process = await start(*words, directory=tmp_path, VUELVO_PUBLIC_URL="https://bot.example", **environ)
+    assert await process.ended() == 2
+    assert any("there is no tenant 'nobody' with a Telegram channel" in line for line in process.said)
+    process = await start(*words, directory=tmp_path, **environ)
+    assert await process.ended() == 2
+    assert any("VUELVO_PUBLIC_URL" in line for line in process.said)

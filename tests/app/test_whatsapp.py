@@ -1,0 +1,361 @@
+"""WhatsApp through the whole service: asked there, answered there, come back to there, whatever goes wrong between."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from app.http import application
+from app.inbox import GATHER
+from scheduler.book import Booking, book
+from scheduler.find import Found
+from scheduler.retry import BUDGET
+from store.database import Database
+from store.deliveries import deliveries
+from tests.support.asgi import a_port, served
+from tests.support.clock import MovableClock
+from tests.support.house import House, a_house
+from tests.support.model import Script, books
+from tests.support.twilio_server import BAD_GATEWAY, Accept, Behaviour, Drop, Hang, Reject, TwilioServer
+from tests.support.wait import eventually
+
+PUBLIC = "https://bot.example:8443/o'neill"
+"""Where Twilio thinks we are; a proxy brings its requests to the port we listen on."""
+CUSTOMER = "whatsapp:+5215512345678"
+ANSWER, REMINDER = "Booked, I will remind you.", "Here is your reminder: call Ana."
+BOOKED = (books("call Ana", delay="10 seconds"), ANSWER)
+DUE = timedelta(seconds=10)
+
+
+class Office:
+    """A running house with a WhatsApp number, and the customer who writes to it."""
+
+    def __init__(self, house: House, clock: MovableClock, twilio: TwilioServer, here: str, script: Script) -> None:
+        self.house, self.clock, self.twilio, self.here, self.script = house, clock, twilio, here, script
+
+    async def hears(self, text: str, sender: str = CUSTOMER) -> int:
+        """The customer writes, and is answered; returns the conversation."""
+        hook = "/hooks/whatsapp/acme"
+        form = self.twilio.inbound_form(text, sender)
+        answer = await self.twilio.post(PUBLIC + hook, form, at=self.here + hook)
+        assert answer.status_code == 204, answer.text
+        (turn,) = await self.house.tasks(kind="turn", states=("scheduled",))
+        await self.goes_by(GATHER)
+        await self.house.until_state(turn.id, "fired")
+        return turn.conversation or 0
+
+    async def reports(self, status: str, error_code: int | None = None, message: int = -1) -> None:
+        """Twilio tells the fate of a message, the last by default."""
+        told = self.twilio.messages[message]
+        assert told.status_callback is not None
+        at = told.status_callback.replace(PUBLIC, self.here)
+        assert (await self.twilio.report(told, status, error_code, at=at)).status_code == 204
+
+    async def goes_by(self, span: timedelta) -> None:
+        """Let time pass, and return when the poller has looked at what is due since."""
+        self.clock.move(span)
+        poller = self.house.run.poller
+        assert poller is not None
+        looked = poller.beat_at
+        self.house.wake()
+        await eventually(lambda: poller.beat_at != looked)
+
+    async def followup(self) -> Found:
+        (task,) = await self.house.tasks()
+        return task
+
+    async def falls_due(self, state: str = "fired", span: timedelta = DUE) -> Found:
+        """Let the follow-up's time come, and wait for what becomes of it."""
+        await self.goes_by(span)
+        return await self.house.until_state((await self.followup()).id, state)
+
+    async def deliveries(self, *columns: str) -> list[Any]:
+        """Return columns of the follow-up's deliveries, in order."""
+        task = (await self.followup()).id
+        async with self.house.service.database.transaction() as connection:
+            chosen = select(*(deliveries.c[name] for name in columns)).where(deliveries.c.task == task)
+            rows = (await connection.execute(chosen.order_by(deliveries.c.id))).all()
+        return [row[0] if len(columns) == 1 else tuple(row) for row in rows]
+
+    async def has_tried(self, *outcomes: str) -> None:
+        """Wait until the follow-up's attempts have come to this, and it waits for the next."""
+
+        async def has() -> bool:
+            return await self.deliveries("outcome") == list(outcomes)
+
+        await eventually(has)
+        await self.house.until_state((await self.followup()).id, "scheduled")
+
+    @property
+    def sent(self) -> list[str]:
+        """The texts Twilio took."""
+        return [message.body for message in self.twilio.messages]
+
+    @property
+    def tried(self) -> list[str]:
+        """The texts Twilio was given, taken or not."""
+        return [form["Body"] for form in self.twilio.creates]
+
+
+@pytest.fixture
+async def twilio() -> AsyncIterator[TwilioServer]:
+    async with TwilioServer() as twilio:
+        yield twilio
+
+
+@asynccontextmanager
+async def an_office(
+    database: Database, directory: Path, clock: MovableClock, twilio: TwilioServer, *lines: Any, **followups: Any
+) -> AsyncIterator[Office]:
+    section = {"account_sid": twilio.account_sid, "auth_token": twilio.auth_token, "sender": twilio.sender}
+    config = {"channels": {"whatsapp": section}}
+    script = Script(*(lines or BOOKED), **followups)
+    more: dict[str, Any] = {"config": config, "twilio_api_url": twilio.url, "public_url": PUBLIC}
+    with a_port() as (listener, here):
+        async with (
+            a_house(database, directory, script.model, clock, **more) as house,
+            served(application(house.run), listener),
+        ):
+            yield Office(house, clock, twilio, here, script)
+
+
+@pytest.fixture
+async def office(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> AsyncIterator[Office]:
+    async with an_office(database, tmp_path, clock, twilio) as office:
+        yield office
+
+
+async def test_asked_answered_and_come_back_to_in_the_same_chat_once(office: Office) -> None:
+    conversation = await office.hears("remind me in 10 seconds to call Ana")
+    assert office.sent == [ANSWER]
+    await office.goes_by(DUE - timedelta(seconds=0.1))
+    assert office.sent == [ANSWER]
+    fired = await office.falls_due(span=timedelta(seconds=0.1))
+    await office.goes_by(timedelta(hours=1))
+    assert fired.outcome == "delivered"
+    assert [(message.to, message.body) for message in office.twilio.messages] == [
+        (CUSTOMER, ANSWER),
+        (CUSTOMER, REMINDER),
+    ]
+    assert await office.house.heard(conversation) == [ANSWER, REMINDER]
+    assert office.twilio.typings[0]["messageId"] == "SM" + "1".zfill(32)
+
+
+async def test_one_person_under_two_forms_of_a_number_is_one_conversation_answered_where_they_wrote_last(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio, *BOOKED, "Hello again.") as office:
+        first = await office.hears("remind me", "whatsapp:+5215512345678")
+        assert await office.hears("hello", "whatsapp:+525512345678") == first
+        await office.falls_due()
+    assert [message.to for message in twilio.messages] == [
+        "whatsapp:+5215512345678",
+        "whatsapp:+525512345678",
+        "whatsapp:+525512345678",
+    ]
+
+
+# What Twilio tells later
+
+
+async def test_what_becomes_of_a_message_is_kept_with_its_delivery(office: Office) -> None:
+    await office.hears("remind me in 10 seconds to call Ana")
+    await office.falls_due()
+    told = []
+    for status in ("sent", "sent", "delivered", "delivered", "read"):
+        await office.reports(status)
+        told += await office.deliveries("provider_status")
+    assert told == ["sent", "sent", "delivered", "delivered", "read"]
+    assert await office.deliveries("outcome", "provider_id") == [("accepted", office.twilio.messages[-1].sid)]
+    assert len(await office.house.tasks(kind="turn")) == 1
+    assert office.sent == [ANSWER, REMINDER]
+
+
+async def test_a_message_that_failed_after_all_says_why_and_is_not_sent_again(office: Office) -> None:
+    await office.hears("remind me in 10 seconds to call Ana")
+    await office.falls_due()
+    await office.reports("failed", 63016)
+    await office.reports("failed")
+    await office.goes_by(timedelta(hours=1))
+    assert await office.deliveries("provider_status", "reason") == [("failed", "error 63016")]
+    assert office.sent == [ANSWER, REMINDER]
+
+
+async def test_what_becomes_of_one_message_changes_no_other(office: Office) -> None:
+    await office.hears("remind me in 10 seconds to call Ana")
+    await office.falls_due()
+    await office.reports("failed", 63024, message=0)
+    assert await office.deliveries("provider_status", "reason") == [(None, None)]
+
+
+# Sends whose fate nobody knows
+
+
+@pytest.mark.parametrize("fault", [Drop(accepted=True), Drop(), BAD_GATEWAY, Accept(with_sid=False)])
+async def test_a_send_whose_fate_nobody_knows_is_uncertain_and_never_repeated(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer, fault: Behaviour
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio) as office:
+        conversation = await office.hears("remind me in 10 seconds to call Ana")
+        twilio.behave(fault)
+        task = await office.falls_due("uncertain")
+        assert len(str(task.error)) > 10
+        await office.goes_by(timedelta(hours=1))
+    async with an_office(database, tmp_path, clock, twilio) as office:
+        await office.goes_by(timedelta(hours=1))
+        assert (await office.followup()).state == "uncertain"
+        assert await office.deliveries("outcome", "provider_id") == [("unknown", None)]
+        assert await office.house.heard(conversation) == [ANSWER, REMINDER]
+    assert office.tried == [ANSWER, REMINDER]
+
+
+@pytest.mark.parametrize("status", ["sent", "failed"])
+async def test_a_callback_proves_that_a_send_whose_answer_was_lost_was_taken(office: Office, status: str) -> None:
+    await office.hears("remind me in 10 seconds to call Ana")
+    office.twilio.behave(Drop(accepted=True))
+    await office.falls_due("uncertain")
+    await office.reports(status)
+    expected = ("accepted", office.twilio.messages[-1].sid, status)
+    assert await office.deliveries("outcome", "provider_id", "provider_status") == [expected]
+    await office.goes_by(timedelta(hours=1))
+    assert office.tried == [ANSWER, REMINDER]
+
+
+async def test_a_callback_that_comes_before_the_answer_is_believed_when_no_answer_comes(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio) as office:
+        await office.hears("remind me in 10 seconds to call Ana")
+        twilio.behave(Hang(accepted=True))
+        await office.goes_by(DUE)
+        await twilio.attempts(2)
+        await office.reports("sent")
+        assert await office.deliveries("outcome") == ["accepted"]
+        poller = office.house.run.poller
+        assert poller is not None
+        await poller.stop(grace=timedelta(0))
+    async with an_office(database, tmp_path, clock, twilio) as office:
+        task = await office.house.until_state((await office.followup()).id, "fired")
+        assert task.outcome == "delivered"
+        assert await office.house.heard(task.conversation or 0) == [ANSWER, REMINDER]
+    assert office.tried == [ANSWER, REMINDER]
+
+
+# Sends that certainly did not go out
+
+
+async def test_refused_connections_delay_a_follow_up_show_their_attempts_and_end_in_one_message(
+    office: Office, twilio: TwilioServer
+) -> None:
+    await office.hears("remind me in 10 seconds to call Ana")
+    async with twilio.down():
+        await office.goes_by(DUE)
+        for attempts in range(1, BUDGET + 1):
+            await office.has_tried(*["not_sent"] * attempts)
+            if attempts < BUDGET:
+                await office.goes_by(timedelta(minutes=5))
+    task = await office.followup()
+    assert task.attempt == BUDGET
+    assert "Twilio cannot be reached" in str(task.error)
+    await office.falls_due(span=timedelta(minutes=5))
+    assert await office.deliveries("outcome") == ["not_sent"] * BUDGET + ["accepted"]
+    assert await office.deliveries("attempt") == list(range(1, BUDGET + 2))
+    assert office.sent == [ANSWER, REMINDER]
+    assert office.script.asked_for_followups() == 1
+
+
+async def test_a_limit_that_asks_for_time_gets_it(office: Office, twilio: TwilioServer) -> None:
+    await office.hears("remind me in 10 seconds to call Ana")
+    twilio.behave(Reject(429, 20429, retry_after=90))
+    await office.goes_by(DUE)
+    await office.has_tried("not_sent")
+    await office.goes_by(timedelta(seconds=89.9))
+    assert office.tried == [ANSWER, REMINDER]
+    await office.falls_due(span=timedelta(seconds=0.1))
+    assert office.tried == [ANSWER, REMINDER, REMINDER]
+
+
+@pytest.mark.parametrize("fault", [Reject(400, 21610), Accept("failed", 63024)])
+async def test_a_refusal_for_good_fails_the_task_in_words(office: Office, fault: Behaviour) -> None:
+    conversation = await office.hears("remind me in 10 seconds to call Ana")
+    office.twilio.behave(fault)
+    task = await office.falls_due("failed")
+    await office.goes_by(timedelta(hours=1))
+    assert "error 2" in str(task.error) or "error 6" in str(task.error)
+    assert "5512345678" not in str(task.error)
+    assert await office.house.heard(conversation) == [ANSWER]
+    assert office.tried == [ANSWER, REMINDER]
+
+
+async def test_a_long_text_resumes_at_the_part_that_did_not_go_out_even_after_a_restart(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    told = "\n\n".join(f"{number}. " + "a sentence of some length. " * 50 for number in (1, 2, 3))
+    followups = {"followups": (told,)}
+    async with an_office(database, tmp_path, clock, twilio, **followups) as office:
+        conversation = await office.hears("remind me in 10 seconds to call Ana")
+        twilio.behave(Accept(), Reject(429, 20429))
+        await office.goes_by(DUE)
+        await office.has_tried("accepted", "not_sent")
+    async with an_office(database, tmp_path, clock, twilio, **followups) as office:
+        await office.falls_due()
+        await office.goes_by(timedelta(hours=1))
+        assert [text[:2] for text in office.tried[1:]] == ["1.", "2.", "2.", "3."]
+        assert [text[:2] for text in office.sent[1:]] == ["1.", "2.", "3."]
+        assert await office.deliveries("part") == [0, 1, 1, 2]
+        assert (await office.house.heard(conversation))[1].startswith("1. a sentence")
+        assert office.script.asked_for_followups() == 0, "the text was kept"
+
+
+# The 24-hour window
+
+
+async def test_what_would_fall_due_outside_the_window_is_refused_at_booking_and_the_model_is_told(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    lines = (books("renew the policy", delay="6 weeks"), "I cannot promise that here.")
+    async with an_office(database, tmp_path, clock, twilio, *lines) as office:
+        await office.hears("remind me in six weeks to renew the policy")
+        assert await office.house.tasks() == []
+        assert office.sent == ["I cannot promise that here."]
+        refusal = str(office.script.asked[1][-1])
+        assert "only until 2026-11-30 13:55 UTC" in refusal
+        assert "Nothing was booked" in refusal
+
+
+@pytest.mark.parametrize(("delay", "is_booked"), [("23 hours 54 minutes", True), ("23 hours 56 minutes", False)])
+async def test_the_window_is_taken_as_five_minutes_shorter_than_a_day(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer, delay: str, is_booked: bool
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio, books("call Ana", delay=delay), "Very well.") as office:
+        await office.hears("remind me tomorrow")
+        assert bool(await office.house.tasks()) is is_booked
+
+
+async def test_a_task_that_finds_the_window_closed_waits_and_goes_out_when_the_customer_writes_again(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio, "Hello.", "Welcome back.") as office:
+        conversation = await office.hears("hello")
+        late = Booking("acme", "followup", timedelta(hours=25), conversation, "whatsapp", {"about": "call Ana"})
+        async with database.transaction() as connection:
+            await book(connection, clock, late)
+        await office.goes_by(timedelta(hours=25))
+        await eventually(lambda: is_held(office))
+        await office.goes_by(timedelta(days=30))
+        assert await is_held(office)
+        assert office.sent == ["Hello."]
+        await office.hears("are you there?")
+        await office.house.until_state((await office.followup()).id, "fired")
+    assert office.sent == ["Hello.", REMINDER, "Welcome back."]
+    assert office.script.asked_for_followups() == 1
+
+
+async def is_held(office: Office) -> bool:
+    return (await office.followup()).hold == "window closed"

@@ -1,0 +1,147 @@
+"""Cancelling, in every state a task can be in."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from scheduler import settle
+from scheduler.cancel import Cancelled, cancel
+from scheduler.clock import Clock
+from scheduler.hold import WINDOW_CLOSED
+from store.database import Database
+from tests.support.claims import fields, take
+from tests.support.clock import MovableClock
+from tests.support.factories import a_conversation, a_followup, a_turn, states
+
+HOUR = timedelta(hours=1)
+
+
+async def do_cancel(database: Database, clock: Clock, *ids: int, tenant: str = "acme", **chosen: object) -> Cancelled:
+    async with database.transaction() as connection:
+        return await cancel(connection, clock, tenant, ids, **chosen)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def conversation(database: Database) -> int:
+    async with database.transaction() as connection:
+        return await a_conversation(connection)
+
+
+async def test_what_has_ended_is_left_alone_and_named_in_neither(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    async with database.transaction() as connection:
+        booked = [(await a_followup(connection, clock, conversation)).id for _ in range(5)]
+    async with database.transaction() as connection:
+        for task, end in zip(
+            await take(database, clock), ("fired", "failed", "uncertain", "expired", "skipped"), strict=True
+        ):
+            match end:
+                case "fired":
+                    await settle.deliver(connection, clock, task, 1)
+                case "failed":
+                    await settle.fail(connection, clock, task, "why")
+                case "uncertain":
+                    await settle.leave_uncertain(connection, clock, task, "why")
+                case "expired":
+                    await settle.expire(connection, clock, task)
+                case _:
+                    await settle.skip(connection, clock, task, "opted out")
+    before = await states(database)
+    assert await do_cancel(database, clock, *booked, 10**9) == Cancelled([], [])
+    assert await states(database) == before
+
+
+async def test_a_task_is_in_exactly_one_of_cancelled_and_raced_and_a_second_cancel_finds_only_the_raced(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    async with database.transaction() as connection:
+        firing = (await a_followup(connection, clock, conversation)).id
+        later = [(await a_followup(connection, clock, conversation, due=HOUR)).id for _ in range(3)]
+    await take(database, clock)
+    assert await do_cancel(database, clock, later[2], firing, later[0], later[0]) == Cancelled(
+        [later[0], later[2]], [firing]
+    )
+    assert await do_cancel(database, clock, firing, *later) == Cancelled([later[1]], [firing])
+    assert await fields(database, firing, "state", "cancel_requested", "ended_at") == ("firing", True, None)
+    assert await fields(database, later[0], "state", "cancel_requested", "ended_at") == ("cancelled", False, clock.at)
+
+
+async def test_a_held_task_is_cancelled_and_no_longer_held(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    async with database.transaction() as connection:
+        task = (await a_followup(connection, clock, conversation)).id
+    (held,) = await take(database, clock)
+    async with database.transaction() as connection:
+        await settle.give_back(connection, clock, held, hold=WINDOW_CLOSED)
+    assert await do_cancel(database, clock, task) == Cancelled([task], [])
+    assert await fields(database, task, "state", "hold") == ("cancelled", None)
+
+
+async def test_a_task_whose_send_was_begun_is_raced_even_when_it_waits_and_stays_so(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    async with database.transaction() as connection:
+        task = (await a_turn(connection, clock, conversation)).id
+    (held,) = await take(database, clock)
+    async with database.transaction() as connection:
+        await settle.open_door(connection, held, "something may have gone out")
+        await settle.give_back(connection, clock, held, delay=HOUR, error="cut off")
+    assert await do_cancel(database, clock, task) == Cancelled([], [task])
+    assert await fields(database, task, "state", "sending", "cancel_requested", "ended_at") == (
+        "scheduled",
+        True,
+        True,
+        None,
+    )
+    assert await do_cancel(database, clock, task) == Cancelled([], [task])
+    clock.move(HOUR)
+    (again,) = await take(database, clock)
+    assert again.sending, "whoever claims it must find out what became of the send"
+
+
+async def test_a_cancel_names_conversation_and_kind_or_neither(database: Database, clock: MovableClock) -> None:
+    async with database.transaction() as connection:
+        here, there = [await a_conversation(connection, address=address) for address in ("ana", "bea")]
+        mine = (await a_followup(connection, clock, here, due=HOUR)).id
+        turn = (await a_turn(connection, clock, here, due=HOUR)).id
+        other = (await a_followup(connection, clock, there, due=HOUR)).id
+    every = (mine, turn, other)
+    assert await do_cancel(database, clock, *every, conversation=here, kind="notice") == Cancelled([], [])
+    assert await do_cancel(database, clock, *every, conversation=here, kind="followup") == Cancelled([mine], [])
+    assert await do_cancel(database, clock, *every, conversation=there) == Cancelled([other], [])
+    assert await do_cancel(database, clock, *every) == Cancelled([turn], [])
+
+
+async def test_nothing_asked_for_is_nothing_cancelled(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    async with database.transaction() as connection:
+        task = (await a_followup(connection, clock, conversation, due=HOUR)).id
+    assert await do_cancel(database, clock) == Cancelled([], [])
+    assert await states(database) == {task: "scheduled"}
+
+
+async def test_a_cancel_that_waits_for_a_claim_sees_what_the_claim_did(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    async with database.transaction() as connection:
+        task = (await a_followup(connection, clock, conversation)).id
+    (held,) = await take(database, clock)
+    async with database.transaction() as settling:
+        await settle.deliver(settling, clock, held, 1)
+        cancelling = asyncio.create_task(do_cancel(database, clock, task))
+        await asyncio.sleep(0)
+    assert await cancelling == Cancelled([], [])
+    assert await states(database) == {task: "fired"}
+
+
+async def test_two_people_who_cancel_at_once_both_succeed(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    async with database.transaction() as connection:
+        booked = [(await a_followup(connection, clock, conversation, due=HOUR)).id for _ in range(50)]
+    both = await asyncio.gather(do_cancel(database, clock, *booked), do_cancel(database, clock, *reversed(booked)))
+    assert sorted([*both[0].cancelled, *both[1].cancelled]) == booked, "each task by one of them, without a deadlock"

@@ -1,0 +1,135 @@
+"""Finding tasks."""
+
+from datetime import timedelta
+
+import pytest
+
+from scheduler import settle
+from scheduler.book import Booking, book
+from scheduler.find import booked_by, get, oldest_due, pending_followups, search
+from store.database import Database
+from tests.support.claims import take
+from tests.support.clock import MovableClock
+from tests.support.factories import a_conversation, a_followup, a_turn
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+async def conversation(database: Database) -> int:
+    async with database.transaction() as connection:
+        return await a_conversation(connection)
+
+
+async def test_what_is_pending_in_a_conversation_is_its_active_followups_and_notices_in_order(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    async with database.transaction() as connection:
+        other = await a_conversation(connection, address="bea")
+        fired = (await a_followup(connection, clock, conversation)).id
+    (done,) = await take(database, clock)
+    async with database.transaction() as connection:
+        await settle.deliver(connection, clock, done, 1)
+        firing = (await a_followup(connection, clock, conversation)).id
+    (held,) = await take(database, clock)
+    async with database.transaction() as connection:
+        await a_turn(connection, clock, conversation)
+        later = (await a_followup(connection, clock, conversation, due=2 * HOUR, about="later")).id
+        sooner = (await book(connection, clock, Booking("acme", "notice", HOUR, conversation, "web"))).id
+        await a_followup(connection, clock, other, due=HOUR)
+        found = await pending_followups(connection, "acme", conversation)
+        assert [one.id for one in found] == [firing, sooner, later]
+        assert [one.state for one in found] == ["firing", "scheduled", "scheduled"]
+        assert (found[2].payload, found[2].booked_for) == ({"about": "later"}, clock.at + 2 * HOUR)
+        assert await pending_followups(connection, "rival", conversation) == []
+        await settle.give_back(connection, clock, held, delay=9 * HOUR, error="again")
+        assert [one.id for one in await pending_followups(connection, "acme", conversation)] == [
+            firing,
+            sooner,
+            later,
+        ], "in the order of what was promised, not of the next attempt"
+    assert fired not in (firing, sooner, later)
+
+
+async def test_a_task_is_found_whole_by_its_tenant_or_by_whoever_may_see_all(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    async with database.transaction() as connection:
+        booked = await a_followup(connection, clock, conversation)
+    (held,) = await take(database, clock)
+    clock.move(HOUR)
+    async with database.transaction() as connection:
+        await settle.fail(connection, clock, held, "no such number")
+        mine, anyones = [await get(connection, tenant, booked.id) for tenant in ("acme", None)]
+        assert mine == anyones
+        assert await get(connection, "rival", booked.id) is None
+        assert await get(connection, None, booked.id + 1) is None
+    assert mine is not None
+    assert (mine.state, mine.error, mine.attempt, mine.ended_at) == ("failed", "no such number", 1, clock.at)
+    assert (mine.tenant, mine.kind, mine.channel, mine.outcome) == ("acme", "followup", "web", None)
+
+
+async def test_what_a_turn_booked_is_found_whatever_has_become_of_it(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    async with database.transaction() as connection:
+        parent = (await a_turn(connection, clock, conversation)).id
+        first = (await a_followup(connection, clock, conversation, parent=parent)).id
+        second = (await a_followup(connection, clock, conversation, due=HOUR, parent=parent)).id
+        await a_followup(connection, clock, conversation, due=HOUR, parent=parent + 1000)
+    (held,) = await take(database, clock, speak=0)
+    async with database.transaction() as connection:
+        await settle.deliver(connection, clock, held, 1)
+        found = await booked_by(connection, "acme", parent)
+        assert [(one.id, one.state, one.parent) for one in found] == [
+            (first, "fired", parent),
+            (second, "scheduled", parent),
+        ]
+        assert await booked_by(connection, "rival", parent) == []
+
+
+async def test_a_search_is_by_tenant_state_and_kind_with_the_next_due_first(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    async with database.transaction() as connection:
+        theirs = await a_conversation(connection, "rival")
+        late = (await a_followup(connection, clock, conversation, due=2 * HOUR)).id
+        turn = (await a_turn(connection, clock, conversation, due=HOUR)).id
+        other = (await a_followup(connection, clock, theirs, tenant="rival", due=timedelta(minutes=1))).id
+        now = (await a_followup(connection, clock, conversation)).id
+    await take(database, clock)
+    async with database.transaction() as connection:
+
+        async def found(**chosen: object) -> list[int]:
+            return [one.id for one in await search(connection, **chosen)]  # type: ignore[arg-type]
+
+        assert await found() == [now, other, turn, late]
+        assert await found(limit=2) == [now, other]
+        assert await found(tenant="acme") == [now, turn, late]
+        assert await found(kind="turn") == [turn]
+        assert await found(states=["firing"]) == [now]
+        assert await found(states=["scheduled", "firing"], kind="followup", tenant="rival") == [other]
+        assert await found(states=["fired"]) == []
+
+
+async def test_the_age_of_the_oldest_due_task_leaves_out_what_is_held_firing_or_to_come(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    async def age() -> float:
+        async with database.transaction() as connection:
+            return await oldest_due(connection, clock.at)
+
+    assert await age() == 0
+    async with database.transaction() as connection:
+        await a_followup(connection, clock, conversation)
+    (held,) = await take(database, clock)
+    clock.move(HOUR)
+    assert await age() == 0, "it is being performed"
+    async with database.transaction() as connection:
+        await settle.give_back(connection, clock, held, hold="window closed")
+        await a_followup(connection, clock, conversation, due=HOUR)
+    assert await age() == 0, "one waits for something else than time, one is not due"
+    async with database.transaction() as connection:
+        await a_turn(connection, clock, conversation, due=timedelta(minutes=-2))
+        await a_turn(connection, clock, conversation, due=timedelta(minutes=-1))
+    assert await age() == 120

@@ -1,0 +1,125 @@
+"""Holds, and what ends them."""
+
+from datetime import timedelta
+
+import pytest
+
+from scheduler import settle
+from scheduler.clock import Clock
+from scheduler.hold import CHANNEL_PAUSED, WINDOW_CLOSED, release
+from store.database import Database
+from tests.support.claims import fields, take
+from tests.support.clock import MovableClock
+from tests.support.factories import a_conversation, a_turn, lanes, states
+
+HOUR = timedelta(hours=1)
+
+
+async def held(database: Database, clock: Clock, conversation: int, reason: str, *, tenant: str = "acme") -> int:
+    """A turn that was claimed and found that it has to wait."""
+    async with database.transaction() as connection:
+        await a_turn(connection, clock, conversation, tenant=tenant)
+    (task,) = await take(database, clock)
+    async with database.transaction() as connection:
+        assert await settle.give_back(connection, clock, task, hold=reason, words="when you are back") == "scheduled"
+    return task.id
+
+
+async def do_release(database: Database, clock: Clock, reason: str, tenant: str = "acme", **chosen: int) -> int:
+    async with database.transaction() as connection:
+        return await release(connection, clock, tenant, reason, **chosen)
+
+
+@pytest.fixture
+async def conversation(database: Database) -> int:
+    async with database.transaction() as connection:
+        return await a_conversation(connection)
+
+
+async def test_a_held_task_is_not_claimed_keeps_its_words_and_leaves_the_lane_to_others(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    waiting = await held(database, clock, conversation, WINDOW_CLOSED)
+    assert await lanes(database) == {conversation: None}
+    clock.move(HOUR)
+    assert await take(database, clock) == []
+    async with database.transaction() as connection:
+        turn = await a_turn(connection, clock, conversation)
+    assert [task.id for task in await take(database, clock)] == [turn.id]
+    assert await fields(database, waiting, "state", "hold", "text", "attempt", "error") == (
+        "scheduled",
+        WINDOW_CLOSED,
+        "when you are back",
+        0,
+        None,
+    )
+
+
+async def test_a_released_task_is_due_at_once_and_is_said_as_it_was_written(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    waiting = await held(database, clock, conversation, WINDOW_CLOSED)
+    booked = clock.at
+    clock.move(HOUR)
+    assert await do_release(database, clock, WINDOW_CLOSED) == 1
+    (task,) = await take(database, clock)
+    assert (task.id, task.text, task.booked_for, task.due_at) == (waiting, "when you are back", booked, booked)
+    assert await fields(database, waiting, "hold") == (None,)
+
+
+async def test_a_task_that_was_to_wait_longer_than_its_hold_is_due_when_the_hold_ends(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    async with database.transaction() as connection:
+        await a_turn(connection, clock, conversation)
+    (task,) = await take(database, clock)
+    async with database.transaction() as connection:
+        await settle.give_back(connection, clock, task, hold=CHANNEL_PAUSED, delay=HOUR, error="refused")
+    clock.move(timedelta(minutes=1))
+    assert await do_release(database, clock, CHANNEL_PAUSED) == 1
+    assert [again.id for again in await take(database, clock)] == [task.id]
+
+
+async def test_a_release_ends_one_hold_of_one_tenant_and_if_named_one_conversation(
+    database: Database, clock: MovableClock
+) -> None:
+    async with database.transaction() as connection:
+        ana, bea = [await a_conversation(connection, address=address) for address in ("ana", "bea")]
+        theirs = await a_conversation(connection, "rival")
+    of_ana = await held(database, clock, ana, WINDOW_CLOSED)
+    of_bea = await held(database, clock, bea, WINDOW_CLOSED)
+    paused = await held(database, clock, ana, CHANNEL_PAUSED)
+    rivals = await held(database, clock, theirs, WINDOW_CLOSED, tenant="rival")
+
+    async def still_held() -> set[int]:
+        return {task for task in await states(database) if (await fields(database, task, "hold"))[0]}
+
+    assert await do_release(database, clock, WINDOW_CLOSED, conversation=bea) == 1
+    assert await still_held() == {of_ana, paused, rivals}
+    assert await do_release(database, clock, WINDOW_CLOSED) == 1
+    assert await still_held() == {paused, rivals}
+    assert await do_release(database, clock, CHANNEL_PAUSED, tenant="rival") == 0
+    assert await do_release(database, clock, WINDOW_CLOSED, tenant="rival") == 1
+    assert await do_release(database, clock, CHANNEL_PAUSED) == 1
+    assert await still_held() == set()
+    assert {task.id for task in await take(database, clock)} == {of_ana, of_bea, rivals}, "each lane takes one"
+
+
+async def test_a_release_leaves_alone_what_is_not_held(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    async with database.transaction() as connection:
+        later = await a_turn(connection, clock, conversation, due=HOUR)
+    assert await do_release(database, clock, WINDOW_CLOSED) == 0
+    assert await fields(database, later.id, "due_at") == (clock.at + HOUR,)
+
+
+async def test_what_was_held_is_said_before_what_came_after_it(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    waiting = await held(database, clock, conversation, WINDOW_CLOSED)
+    clock.move(HOUR)
+    async with database.transaction() as connection:
+        await a_turn(connection, clock, conversation)
+    await do_release(database, clock, WINDOW_CLOSED)
+    assert [task.id for task in await take(database, clock)] == [waiting]

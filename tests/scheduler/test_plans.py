@@ -1,0 +1,153 @@
+"""The hot statements are answered by the index that was made for them, whether planned for their values or for any."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from scheduler.book import BOOKED_BEFORE
+from scheduler.cancel import CANCEL
+from scheduler.claim import CLAIM_TO_SPEAK, CLAIM_TO_WORK, NEXT_DUE, PATIENCE
+from scheduler.find import OLDEST_DUE
+from scheduler.gather import JOIN
+from scheduler.hold import RELEASE
+from scheduler.lease import RENEW
+from scheduler.recovery import HOLDERS, RECOVER
+from scheduler.settle import END, GIVE_BACK, KEEP_TEXT
+from store.database import Database, bucket_of
+from tests.support.factories import a_conversation
+
+FILL = """
+insert into tasks (bucket, tenant, kind, conversation, channel, lane, due_at, booked_for, state, outcome, ended_at)
+select bucket, tenant, 'followup', id, 'web', n % 2 = 0, now() + at, now() + at, state, outcome, ended_at
+  from (select * from conversations limit 100) as c, generate_series(1, 200) as n,
+       (values ('scheduled', null, null, interval '1 day'), ('fired', 'delivered', now(), interval '-1 day'))
+       as rows(state, outcome, ended_at, at)
+"""
+DUE = """
+insert into tasks (bucket, tenant, kind, conversation, channel, lane, due_at, booked_for)
+select bucket, tenant, 'followup', id, 'web', n = 0, now(), now() from conversations, generate_series(0, 1) as n
+"""
+CLAIMED = """
+update tasks set state = 'firing', worker = 'w', lease_until = now() where id in (select max(id) from tasks)
+"""
+BUCKET = bucket_of("acme")
+BASE = {"now": None, "bucket": BUCKET, "tenant": "acme", "id": 4711, "fence": 3}
+CLAIM = {"now": None, "worker": "w", "lease": timedelta(seconds=60), "slots": 32}
+
+
+@pytest.fixture
+async def full(database: Database) -> Database:
+    """20,000 tasks to come, 20,000 that are done, a few that are due, one that is being performed."""
+    async with database.transaction() as connection:
+        for n in range(100):
+            await a_conversation(connection, address=f"person {n}")
+        await connection.execute(text(FILL))
+        await connection.execute(text(DUE))
+        await connection.execute(text(CLAIMED))
+        await connection.execute(text("analyze tasks"))
+        await connection.execute(text("analyze conversations"))
+    return database
+
+
+async def plan_for_these(connection: AsyncConnection, statement: str, given: dict[str, Any]) -> str:
+    rows = await connection.execute(text(f"explain {statement}"), given)
+    return "\n".join(row[0] for row in rows)
+
+
+async def plan_in_the_long_run(connection: AsyncConnection, statement: str, given: dict[str, Any]) -> str:
+    """Return the plan of a statement that comes again and again: the server may then plan it once for all values."""
+    places = {name: number for number, name in enumerate(given, start=1)}
+    numbered = re.sub(r"(?<!:):([a-z_]+)", lambda found: f"${places[found[1]]}", statement)
+    raw = (await connection.get_raw_connection()).driver_connection
+    assert isinstance(raw, psycopg.AsyncConnection)
+    async with psycopg.AsyncClientCursor(raw) as cursor:
+        await cursor.execute(f"prepare asked as {numbered}".encode())
+        for _ in range(10):
+            values = f"({', '.join(['%s'] * len(given))})" if given else ""
+            await cursor.execute(f"explain execute asked{values}".encode(), list(given.values()))
+        plan = "\n".join([row[0] async for row in cursor])
+        await cursor.execute("deallocate asked")
+    return plan
+
+
+QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
+    (
+        "claim to speak",
+        CLAIM_TO_SPEAK,
+        {**CLAIM, "patience": PATIENCE},
+        ["tasks_due_to_speak", "tasks_pending_in_conversation"],
+    ),
+    ("claim to work", CLAIM_TO_WORK, CLAIM, ["tasks_due_to_work", "tasks_pkey"]),
+    ("next due", NEXT_DUE, {"now": None}, ["tasks_due_to_speak", "tasks_due_to_work"]),
+    (
+        "end",
+        END,
+        {**BASE, "state": "fired", "outcome": "delivered", "error": None, "message_seq": 1},
+        ["tasks_pkey"],
+    ),
+    (
+        "give back",
+        GIVE_BACK,
+        {**BASE, "delay": None, "hold": None, "error": None, "is_fault": False, "is_unsent": False, "words": None},
+        ["tasks_pkey"],
+    ),
+    ("keep text", KEEP_TEXT, {**BASE, "words": "words"}, ["tasks_pkey"]),
+    ("recover", RECOVER, {"now": None, "gone": ["w"], "batch": 500}, ["tasks_claimed", "tasks_pkey"]),
+    ("who holds", HOLDERS, {}, ["tasks_claimed"]),
+    ("oldest due", OLDEST_DUE, {"now": None}, ["tasks_due_to_speak", "tasks_due_to_work"]),
+    (
+        "cancel",
+        CANCEL,
+        {"now": None, "bucket": BUCKET, "tenant": "acme", "ids": [1, 2], "conversation": None, "kind": None},
+        ["tasks_pkey"],
+    ),
+    (
+        "gather",
+        JOIN,
+        {
+            "now": None,
+            "pause": timedelta(seconds=2),
+            "longest": timedelta(seconds=5),
+            "bucket": BUCKET,
+            "tenant": "acme",
+            "conversation": 7,
+        },
+        ["tasks_pending_in_conversation"],
+    ),
+    (
+        "release",
+        RELEASE,
+        {"now": None, "bucket": BUCKET, "tenant": "acme", "hold": "window closed", "conversation": 7},
+        ["tasks_pending_in_conversation"],
+    ),
+    (
+        "replay",
+        BOOKED_BEFORE,
+        {"bucket": BUCKET, "tenant": "acme", "idempotency_key": "k"},
+        ["tasks_idempotency"],
+    ),
+    (
+        "renew",
+        RENEW,
+        {"now": None, "lease": timedelta(seconds=60), "buckets": [1], "tenants": ["acme"], "ids": [1], "fences": [1]},
+        ["tasks_pkey"],
+    ),
+]
+
+
+async def test_no_hot_statement_reads_through_the_tasks_that_are_done_or_to_come(full: Database) -> None:
+    for name, statement, given, indexes in QUESTIONS:
+        for plan_of in (plan_for_these, plan_in_the_long_run):
+            async with full.transaction() as connection:
+                plan = await plan_of(connection, statement, given)
+            asked = f"{name}, {plan_of.__name__}:\n{plan}"
+            assert "Seq Scan on tasks" not in plan, asked
+            for index in indexes:
+                assert index in plan, asked
+            if "tasks_claimed" not in indexes:
+                assert "tasks_claimed" not in plan, asked

@@ -1,0 +1,606 @@
+"""The poller: one worker, several, and a database that goes away.
+
+Pollers that must be woken by a hint sleep a minute otherwise, longer than any test waits.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+
+import psycopg
+import pytest
+from sqlalchemy import make_url, text
+
+from scheduler import cancel, recovery, settle
+from scheduler.clock import Clock
+from scheduler.errors import TryAgain
+from scheduler.poller import DUE, Poller
+from scheduler.retry import BUDGET, LONGEST
+from scheduler.task import Task
+from store.database import Database
+from store.signals import Signals
+from tests.support.claims import fields, row_of
+from tests.support.clock import MovableClock
+from tests.support.factories import a_conversation, a_followup, a_turn, lanes, states
+from tests.support.proxy import a_proxy
+from tests.support.wait import eventually
+
+MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
+NOW = timedelta()
+Perform = Callable[[Task], Awaitable[None]]
+
+
+class Worker:
+    """One process: its pool, its signals, its poller, and what it performed."""
+
+    def __init__(
+        self, url: str, clock: Clock, name: str, perform: Perform | None, how: dict[str, timedelta | int]
+    ) -> None:
+        self.database, self.clock = Database(url, pool_size=5), clock
+        self.signals = Signals(self.database)
+        self.performed: list[Task] = []
+        self._given = perform or self.deliver
+        self.poller = Poller(
+            self.database,
+            clock,
+            self.signals,
+            self._perform,
+            name=name,
+            **{"interval": MINUTE, **how},  # type: ignore[arg-type]
+        )
+
+    async def _perform(self, task: Task) -> None:
+        self.performed.append(task)
+        await self._given(task)
+
+    async def deliver(self, task: Task) -> None:
+        """Say it, which is instant and always succeeds."""
+        async with self.database.transaction() as connection:
+            await settle.deliver(connection, self.clock, task, None)
+
+
+@asynccontextmanager
+async def working(
+    url: str,
+    perform: Perform | None = None,
+    *,
+    clock: Clock | None = None,
+    name: str = "w",
+    is_hearing: bool = True,
+    **how: timedelta | int,
+) -> AsyncIterator[Worker]:
+    """Run one worker; it hears other processes before the test goes on, unless told to be deaf."""
+    worker = Worker(url, clock or Clock(), name, perform, how)
+    if is_hearing:
+        await worker.signals.start()
+        await eventually(lambda: worker.signals.is_alive)
+    worker.poller.start()
+    try:
+        yield worker
+    finally:
+        await worker.poller.stop(grace=timedelta(seconds=1))
+        await worker.signals.stop()
+        await worker.database.close()
+
+
+async def has_looked(worker: Worker) -> None:
+    """Wait until the poller has looked, found nothing and fallen asleep."""
+    await eventually(lambda: worker.poller.beat_at is not None)
+    before = worker.poller.beat_at
+    worker.signals.hint(DUE)
+    await eventually(lambda: worker.poller.beat_at != before)
+
+
+async def all_in(database: Database, state: str, count: int) -> bool:
+    return list((await states(database)).values()) == [state] * count
+
+
+async def book_turns(
+    database: Database, clock: Clock, count: int = 1, due: timedelta = NOW, people: int = 10**6
+) -> list[int]:
+    """Book turns, each in a conversation of its own unless there are fewer people."""
+    async with database.transaction() as connection:
+        known = [await a_conversation(connection, address=f"person {n}") for n in range(min(count, people))]
+        return [(await a_turn(connection, clock, known[n % len(known)], due=due)).id for n in range(count)]
+
+
+async def book_followups(database: Database, clock: Clock, count: int = 1, due: timedelta = NOW) -> list[int]:
+    async with database.transaction() as connection:
+        conversation = await a_conversation(connection, address="somebody who waits")
+        return [(await a_followup(connection, clock, conversation, due=due)).id for _ in range(count)]
+
+
+async def test_what_is_due_is_performed_once_and_what_is_not_is_left(database: Database, database_url: str) -> None:
+    due = await book_turns(database, Clock(), 5)
+    later = await book_turns(database, Clock(), 1, due=MINUTE)
+    async with working(database_url) as worker:
+        await eventually(lambda: len(worker.performed) >= 5)
+        await has_looked(worker)
+    assert sorted(task.id for task in worker.performed) == due
+    assert await states(database) == dict.fromkeys(due, "fired") | {later[0]: "scheduled"}
+    assert set((await lanes(database)).values()) == {None}
+
+
+async def test_a_booking_in_the_same_process_is_performed_at_once(database: Database, database_url: str) -> None:
+    async with working(database_url) as worker:
+        await has_looked(worker)
+        (booked,) = await book_turns(worker.database, worker.clock)
+        worker.signals.hint(DUE)
+        await eventually(lambda: all_in(database, "fired", 1))
+        assert worker.performed[0].id == booked
+
+
+async def test_a_booking_in_another_process_is_performed_at_once(database: Database, database_url: str) -> None:
+    async with working(database_url) as worker:
+        await has_looked(worker)
+        other = Signals(database)
+        await other.start()
+        await book_turns(database, Clock())
+        other.hint(DUE)
+        await eventually(lambda: all_in(database, "fired", 1))
+        await other.stop()
+        assert len(worker.performed) == 1
+
+
+async def test_a_lane_freed_in_one_process_wakes_the_task_that_waits_for_it_in_another(
+    database: Database, database_url: str
+) -> None:
+    may_end = asyncio.Event()
+
+    async def slowly(task: Task) -> None:
+        await may_end.wait()
+        await first.deliver(task)
+
+    async with working(database_url, slowly, name="first", slots=1) as first:
+        await book_turns(database, Clock(), 2, people=1)
+        first.signals.hint(DUE)
+        await eventually(lambda: len(first.performed) == 1)
+        async with working(database_url, name="second") as second:
+            await has_looked(second)
+            assert second.performed == []
+            first._given = second._given  # whoever gets the next one says it at once
+            may_end.set()
+            await eventually(lambda: all_in(database, "fired", 2))
+
+
+async def test_a_poller_sleeps_until_the_next_task_is_due_and_no_longer(database: Database, database_url: str) -> None:
+    await book_turns(database, Clock(), 1, due=timedelta(seconds=0.7))
+    await book_followups(database, Clock(), 1, due=timedelta(seconds=0.4))
+    async with working(database_url) as worker:
+        await eventually(lambda: all_in(database, "fired", 2))
+    for task in worker.performed:
+        assert NOW <= task.claimed_at - task.due_at < timedelta(seconds=5), "neither early nor a minute late"
+    assert [task.kind for task in worker.performed] == ["followup", "turn"]
+
+
+async def test_a_poller_that_hears_nobody_looks_by_itself_every_second(database: Database, database_url: str) -> None:
+    async with working(database_url, is_hearing=False) as worker:
+        await eventually(lambda: worker.poller.beat_at is not None)
+        await book_turns(database, Clock())  # and nobody hints
+        await eventually(lambda: all_in(database, "fired", 1))
+
+
+async def test_no_more_is_claimed_than_there_are_free_slots(database: Database, database_url: str) -> None:
+    await book_turns(database, Clock(), 12)
+    await book_followups(database, Clock(), 12)
+    running, most = 0, 0
+    claimed: set[int] = set()
+
+    async def perform(task: Task) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        async with database.transaction() as connection:
+            claimed.add(await connection.scalar(text("select count(*) from tasks where state = 'firing'")) or 0)
+            await settle.deliver(connection, Clock(), task, None)
+        running -= 1
+
+    async with working(database_url, perform, slots=8) as worker:
+        await eventually(lambda: all_in(database, "fired", 24))
+    assert len(worker.performed) == 24
+    assert most <= 8
+    assert max(claimed) <= 8
+
+
+async def test_work_leaves_a_quarter_of_the_slots_to_what_speaks(database: Database, database_url: str) -> None:
+    may_end = asyncio.Event()
+
+    async def perform(task: Task) -> None:
+        if not task.lane:
+            await may_end.wait()
+        await worker.deliver(task)
+
+    async with working(database_url, perform, slots=8) as worker:
+        await book_followups(database, Clock(), 20)
+        worker.signals.hint(DUE)
+        await eventually(lambda: len(worker.performed) >= 6)
+        await has_looked(worker)
+        assert len(worker.performed) == 6
+        turns = await book_turns(database, Clock(), 5)
+        worker.signals.hint(DUE)
+        await eventually(lambda: len(worker.performed) == 11)
+        assert sorted(task.id for task in worker.performed if task.lane) == turns, "customers are answered meanwhile"
+        may_end.set()
+        await eventually(lambda: all_in(database, "fired", 25))
+
+
+async def test_a_poller_with_one_slot_still_does_both_kinds_of_work(database: Database, database_url: str) -> None:
+    await book_turns(database, Clock(), 2)
+    await book_followups(database, Clock(), 2)
+    async with working(database_url, slots=1):
+        await eventually(lambda: all_in(database, "fired", 4))
+
+
+async def test_what_fails_is_tried_again_after_growing_pauses_and_then_failed_in_words(
+    database: Database, database_url: str, clock: MovableClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def perform(task: Task) -> None:
+        raise KeyError("there is no such\x00 thing \ud83d")
+
+    (booked,) = await book_turns(database, clock)
+    async with working(database_url, perform, clock=clock) as worker:
+        for attempt in range(1, BUDGET):
+            await eventually(lambda: all_in(database, "scheduled", 1))
+            row = await row_of(database, booked)
+            assert row["attempt"] == attempt == len(worker.performed)
+            assert SECOND / 2 <= (row["due_at"] - clock.at) / 2 ** (attempt - 1) <= SECOND
+            assert "KeyError: 'there is no such" in row["error"]
+            clock.move(LONGEST)
+            worker.signals.hint(DUE)
+            await eventually(lambda: len(worker.performed) == attempt + 1)  # noqa: B023 - awaited within the turn
+        await eventually(lambda: all_in(database, "failed", 1))
+    row = await row_of(database, booked)
+    assert (row["attempt"], row["ended_at"]) == (BUDGET, clock.at)
+    assert "KeyError: 'there is no such" in row["error"]
+    assert set((await lanes(database)).values()) == {None}
+    assert caplog.text.count("Traceback") == BUDGET, "each time, whoever operates it is told where"
+
+
+async def test_what_asks_to_be_tried_again_is_with_its_words_kept_and_no_traceback(
+    database: Database, database_url: str, clock: MovableClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def perform(task: Task) -> None:
+        if task.attempt == 1:
+            raise TryAgain("the model is down")
+        await worker.deliver(task)
+
+    (booked,) = await book_turns(database, clock)
+    async with working(database_url, perform, clock=clock) as worker:
+        await eventually(lambda: all_in(database, "scheduled", 1))
+        assert await fields(database, booked, "error", "attempt") == ("the model is down", 1)
+        clock.move(LONGEST)
+        worker.signals.hint(DUE)
+        await eventually(lambda: all_in(database, "fired", 1))
+    assert [task.attempt for task in worker.performed] == [1, 2]
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_task_that_fails_for_the_last_time_behind_the_second_door_is_not_called_failed(
+    database: Database, database_url: str, clock: MovableClock
+) -> None:
+    """Something may have gone out: whoever claims it next must find out."""
+
+    async def perform(task: Task) -> None:
+        if task.sending:
+            async with worker.database.transaction() as connection:
+                await settle.leave_uncertain(connection, clock, task, "nobody can tell")
+            return
+        async with worker.database.transaction() as connection:
+            await settle.open_door(connection, task, "words")
+        raise OSError("the line broke while it was being sent")
+
+    (booked,) = await book_turns(database, clock)
+    async with database.transaction() as connection:
+        await connection.execute(text("update tasks set attempt = :done"), {"done": BUDGET - 1})
+    async with working(database_url, perform, clock=clock) as worker:
+        await eventually(lambda: all_in(database, "scheduled", 1))
+        assert await fields(database, booked, "sending", "attempt") == (True, BUDGET)
+        clock.move(LONGEST)
+        worker.signals.hint(DUE)
+        await eventually(lambda: all_in(database, "uncertain", 1))
+    assert await fields(database, booked, "error") == ("nobody can tell",)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        RuntimeError("a fault of ours"),
+        RuntimeError("\x00"),
+        RuntimeError("\ud800" * 1000),
+        RuntimeError(),
+        TryAgain("\x00"),
+        TimeoutError(),
+        asyncio.CancelledError(),
+        asyncio.QueueEmpty(),
+        ExceptionGroup("several", [ValueError("one"), KeyError("two")]),
+    ],
+    ids=lambda problem: type(problem).__name__,
+)
+async def test_nothing_that_one_task_throws_stops_the_others(
+    database: Database, database_url: str, clock: MovableClock, problem: BaseException
+) -> None:
+    (bad,) = await book_turns(database, clock)
+
+    async def perform(task: Task) -> None:
+        if task.id == bad and task.attempt == 1 and not has_thrown.is_set():
+            has_thrown.set()
+            raise problem
+        await worker.deliver(task)
+
+    has_thrown = asyncio.Event()
+    async with working(database_url, perform, clock=clock) as worker:
+        await has_thrown.wait()
+        await book_turns(database, clock, 3)
+        clock.move(LONGEST)
+        worker.signals.hint(DUE)
+        await eventually(lambda: all_in(database, "fired", 4))
+
+
+async def test_a_task_cancelled_while_it_fails_is_cancelled_and_not_tried_again(
+    database: Database, database_url: str, clock: MovableClock
+) -> None:
+    async def perform(task: Task) -> None:
+        async with worker.database.transaction() as connection:
+            assert (await cancel.cancel(connection, clock, "acme", [task.id])).raced == [task.id]
+        raise TryAgain("not now")
+
+    await book_turns(database, clock)
+    async with working(database_url, perform, clock=clock) as worker:
+        await eventually(lambda: all_in(database, "cancelled", 1))
+        assert len(worker.performed) == 1
+
+
+async def test_a_lease_is_renewed_while_its_task_runs_longer(database: Database, database_url: str) -> None:
+    may_end = asyncio.Event()
+
+    async def slowly(task: Task) -> None:
+        await may_end.wait()
+        await worker.deliver(task)
+
+    (booked,) = await book_turns(database, Clock())
+    async with (
+        working(database_url, slowly, name="first", lease=SECOND) as worker,
+        working(database_url, name="second", lease=SECOND, interval=SECOND / 10) as other,
+    ):
+        await eventually(lambda: len(worker.performed) == 1)
+        claimed_at = worker.performed[0].claimed_at
+
+        async def is_twice_as_long() -> bool:
+            async with database.transaction() as connection:
+                return bool(await Clock().now(connection) > claimed_at + 2 * SECOND)
+
+        await eventually(is_twice_as_long)
+        assert await fields(database, booked, "state", "fence", "worker") == ("firing", 1, "first")
+        may_end.set()
+        await eventually(lambda: all_in(database, "fired", 1))
+        assert other.performed == []
+
+
+async def test_a_task_whose_lease_was_lost_is_stopped_and_settles_nothing(
+    database: Database, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_stopped = asyncio.Event()
+
+    async def forever(task: Task) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            is_stopped.set()
+
+    (booked,) = await book_turns(database, Clock())
+    async with working(database_url, forever, lease=timedelta(seconds=0.3)) as worker:
+        await eventually(lambda: len(worker.performed) == 1)
+        async with database.transaction() as connection:
+            await connection.execute(
+                text(
+                    "update tasks set fence = fence + 1, worker = 'another', lease_until = now() + interval '1 hour';"
+                    " update conversations set lane_fence = lane_fence + 1"
+                )
+            )
+        before = await row_of(database, booked)
+        async with asyncio.timeout(10):
+            await is_stopped.wait()
+        await eventually(lambda: f"task {booked} of tenant acme lost its lease" in caplog.text)
+        assert await row_of(database, booked) == before
+        assert list((await lanes(database)).values()) == [booked]
+        later = await book_turns(worker.database, worker.clock)
+        worker.signals.hint(DUE)
+        await eventually(lambda: [task.id for task in worker.performed] == [booked, *later])
+
+
+async def test_the_claims_of_a_dead_worker_are_recovered_by_a_living_one(database: Database, database_url: str) -> None:
+    booked = await book_turns(database, Clock(), 3)
+    async with database.transaction() as connection:
+        await connection.execute(
+            text("update tasks set state = 'firing', fence = 1, attempt = 1, worker = 'dead', lease_until = now()")
+        )
+        await connection.execute(
+            text("update conversations c set lane_task = t.id, lane_fence = 1 from tasks t where t.conversation = c.id")
+        )
+    async with working(database_url) as worker:
+        await eventually(lambda: all_in(database, "fired", 3))
+    assert sorted((task.id, task.attempt, task.fence) for task in worker.performed) == [(id, 2, 3) for id in booked]
+
+
+async def test_stopping_lets_finish_what_can_and_gives_the_rest_back_uncounted(
+    database: Database, database_url: str
+) -> None:
+    may_end = asyncio.Event()
+
+    async def perform(task: Task) -> None:
+        if task.id == quick:
+            await may_end.wait()
+            await worker.deliver(task)
+        else:
+            await asyncio.Event().wait()
+
+    quick, slow = await book_turns(database, Clock(), 2)
+    async with working(database_url, perform) as worker:
+        await eventually(lambda: len(worker.performed) == 2)
+        stopping = asyncio.create_task(worker.poller.stop(grace=SECOND / 2))
+        (late,) = await book_turns(database, Clock())
+        worker.signals.hint(DUE)
+        may_end.set()
+        await stopping
+        assert await states(database) == {quick: "fired", slow: "scheduled", late: "scheduled"}
+        assert await fields(database, slow, "attempt", "error", "worker", "sending") == (0, None, None, False)
+        assert set((await lanes(database)).values()) == {None}
+        assert len(worker.performed) == 2, "nothing more is claimed"
+
+
+async def test_stopping_behind_the_second_door_does_not_hide_that_a_send_was_begun(
+    database: Database, database_url: str
+) -> None:
+    async def perform(task: Task) -> None:
+        async with worker.database.transaction() as connection:
+            await settle.open_door(connection, task, "words")
+        is_sending.set()
+        await asyncio.Event().wait()
+
+    is_sending = asyncio.Event()
+    (booked,) = await book_turns(database, Clock())
+    async with working(database_url, perform) as worker:
+        await is_sending.wait()
+        await worker.poller.stop(grace=NOW)
+    assert await fields(database, booked, "state", "sending", "text") == ("scheduled", True, "words")
+
+
+async def test_a_poller_that_was_never_busy_stops_at_once_and_twice(database_url: str) -> None:
+    async with working(database_url) as worker:
+        async with asyncio.timeout(5):
+            await worker.poller.stop(grace=MINUTE)
+            await worker.poller.stop(grace=MINUTE)
+
+
+async def test_every_connection_killed_costs_a_moment_and_nothing_else(
+    database: Database, database_url: str, server_url: str
+) -> None:
+    async with working(database_url, lease=SECOND) as worker:
+        await book_turns(database, Clock(), 20)
+        worker.signals.hint(DUE)
+        async with await psycopg.AsyncConnection.connect(server_url, autocommit=True) as operator:
+            for _ in range(5):
+                await operator.execute(
+                    "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s",
+                    (make_url(database_url).database,),
+                )
+                await book_turns(database, Clock(), 2)
+
+        async def is_done() -> bool:
+            worker.signals.hint(DUE)
+            return await all_in(database, "fired", 30)
+
+        await eventually(is_done, seconds=20)
+    assert set((await lanes(database)).values()) == {None}
+
+
+async def test_a_database_that_is_away_is_waited_for_and_nothing_is_lost(
+    database: Database, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    may_end = asyncio.Event()
+
+    async def perform(task: Task) -> None:
+        if task.attempt == 1:
+            await may_end.wait()
+        await worker.deliver(task)
+
+    async with a_proxy(database_url) as (proxy, through), working(through, perform, lease=2 * SECOND) as worker:
+        (interrupted,) = await book_turns(database, Clock())
+        worker.signals.hint(DUE)
+        await eventually(lambda: len(worker.performed) == 1)
+        proxy.cut()
+        may_end.set()
+        (meanwhile,) = await book_turns(database, Clock())
+        await eventually(lambda: "the database does not answer" in caplog.text)
+        await eventually(lambda: f"could not give task {interrupted} back" in caplog.text)
+        assert await states(database) == {interrupted: "firing", meanwhile: "scheduled"}
+        proxy.mend()
+        await eventually(lambda: all_in(database, "fired", 2), seconds=20)
+    assert sorted(task.id for task in worker.performed) == [interrupted, interrupted, meanwhile]
+    assert set((await lanes(database)).values()) == {None}
+
+
+async def test_a_database_that_is_silent_for_a_while_is_waited_for(database: Database, database_url: str) -> None:
+    async with a_proxy(database_url) as (proxy, through), working(through) as worker:
+        await has_looked(worker)
+        proxy.freeze()
+        await book_turns(database, Clock())
+        worker.signals.hint(DUE)
+        await asyncio.sleep(0)
+        proxy.thaw()
+        await eventually(lambda: all_in(database, "fired", 1))
+
+
+async def test_a_poller_starts_while_its_database_is_away(database: Database, database_url: str) -> None:
+    await book_turns(database, Clock())
+    async with a_proxy(database_url) as (proxy, through):
+        proxy.cut()
+        async with working(through, is_hearing=False) as worker:
+            worker.signals.hint(DUE)
+            assert worker.poller.beat_at is None
+            proxy.mend()
+            await eventually(lambda: all_in(database, "fired", 1))
+            assert worker.poller.beat_at is not None
+
+
+async def test_four_workers_perform_everything_once_and_in_order_and_a_fifth_that_joins_changes_nothing(
+    database: Database, database_url: str
+) -> None:
+    booked = await book_turns(database, Clock(), 200, people=20)
+    speaking: set[int] = set()
+    said: dict[int, list[int]] = defaultdict(list)
+    by: dict[str, int] = defaultdict(int)
+
+    def performer(name: str) -> Perform:
+        async def perform(task: Task) -> None:
+            conversation = task.conversation or 0
+            assert conversation not in speaking, "two speak in one conversation"
+            speaking.add(conversation)
+            await asyncio.sleep(0.002)
+            async with database.transaction() as connection:
+                await settle.deliver(connection, Clock(), task, None)
+                # Within the transaction: the lane is free only afterwards.
+                speaking.discard(conversation)
+                said[conversation].append(task.id)
+                by[name] += 1
+
+        return perform
+
+    async with AsyncExitStack() as stack:
+        workers = [
+            await stack.enter_async_context(working(database_url, performer(f"w{n}"), name=f"w{n}", slots=4))
+            for n in range(4)
+        ]
+        await eventually(lambda: sum(map(len, said.values())) >= 80, seconds=30)
+        workers.append(await stack.enter_async_context(working(database_url, performer("w4"), name="w4", slots=4)))
+        await eventually(lambda: all_in(database, "fired", 200), seconds=30)
+    performed = [task.id for worker in workers for task in worker.performed]
+    assert sorted(performed) == booked, "each was performed once"
+    assert all(ids == sorted(ids) and len(ids) == 10 for ids in said.values()), "in order within its conversation"
+    assert set((await lanes(database)).values()) == {None}
+    async with database.transaction() as connection:
+        assert await recovery.holders(connection) == []
+        assert set((await connection.execute(text("select fence, attempt from tasks"))).all()) == {(1, 1)}
+    assert sum(by.values()) == 200
+
+
+async def test_a_look_that_goes_wrong_in_a_way_nobody_thought_of_is_told_and_the_next_one_is_made(
+    database: Database, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class BrokenOnce(Clock):
+        is_broken = True
+
+        def override(self) -> None:
+            if self.is_broken:
+                self.is_broken = False
+                raise ArithmeticError("nobody thought of this")
+
+    await book_turns(database, Clock())
+    with caplog.at_level(logging.ERROR):
+        async with working(database_url, clock=BrokenOnce()):
+            await eventually(lambda: all_in(database, "fired", 1))
+    assert "nobody thought of this" in caplog.text
