@@ -22,6 +22,9 @@ from store.messages import Message
 
 log = logging.getLogger(__name__)
 
+REMINDER_SECONDS = 30.0
+"""How long one attempt at wording a reminder may take: what is to be said is known, and it is due now."""
+
 
 def returning_agent() -> Agent[Voice, str]:
     """Make the agent that comes back."""
@@ -66,7 +69,7 @@ async def write(
             context=voice,
             instructions=instructions(voice, FOLLOWUP_RULES),
             history=history(messages),
-            seconds=voice.section.work_timeout,
+            seconds=voice.section.work_timeout if is_work else min(voice.section.answer_timeout, REMINDER_SECONDS),
         )
     except NothingToSay as problem:
         log.warning("a follow-up of tenant %s could not be worded: %s", voice.tenant, type(problem.__cause__).__name__)

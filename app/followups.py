@@ -20,6 +20,9 @@ from store import conversations, messages
 
 log = logging.getLogger(__name__)
 
+REMINDER_ATTEMPTS = 3
+"""Attempts at wording a reminder before its stored words go out: it is due now."""
+
 
 async def come_back(service: Service, task: Task) -> None:
     """Do the next step of a due follow-up: write it, or say it."""
@@ -60,7 +63,7 @@ async def come_back(service: Service, task: Task) -> None:
             booked_at=task.created_at,
         )
     except (AgentError, UnknownModel) as problem:
-        if task.attempt < BUDGET and not isinstance(problem, UnknownModel):
+        if task.attempt < (BUDGET if is_work else REMINDER_ATTEMPTS) and not isinstance(problem, UnknownModel):
             raise TryAgain(str(problem)) from problem
         log.error("a follow-up of tenant %s was not written: %s; its stored words go out", task.tenant, problem)
         words = followup.stored_words(language, about, is_work=is_work)

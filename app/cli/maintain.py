@@ -13,7 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from agent.models import UnknownModel, check_model
 from app.cli.run import fail, run
 from app.settings import Settings, secret_key
-from app.tenants_file import from_stored
+from app.tenants_file import TenantFileError, from_stored
 from app.wiring import open_database
 from store import tenants
 from store.database import Database
@@ -92,8 +92,10 @@ async def _look_at_tenants(database: Database, settings: Settings, note: Any) ->
         try:
             config = from_stored(row.config, box)
             names = [name for name in ("web", "telegram", "whatsapp") if getattr(config.channels, name) is not None]
+            if config.agent.model is not None:
+                check_model(config.agent.model)
             note(f"tenant {row.tenant}", True, f"channels {', '.join(names) or 'none'}")
-        except WrongKey as problem:
+        except (WrongKey, UnknownModel, TenantFileError) as problem:
             note(f"tenant {row.tenant}", False, str(problem))
     note("tasks", True, ", ".join(states) or "none yet")
 

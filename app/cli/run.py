@@ -90,4 +90,5 @@ def show(rows: Any, *, as_json: bool, columns: list[str]) -> None:
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(str(row.get(column) if row.get(column) is not None else "") for column in columns))
-    Console(soft_wrap=not sys.stdout.isatty()).print(table)
+    # In a pipe nothing is cut: whoever reads it there has no edge of a screen.
+    Console(width=None if sys.stdout.isatty() else 400).print(table)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from agent.models import UnknownModel, check_model
 from app.cli.run import fail, run, show
 from app.settings import Settings
 from app.tenants_file import TenantFileError, from_stored, load_file, shown
@@ -31,6 +32,12 @@ async def _apply(settings: Settings, files: tuple[str, ...]) -> None:
         f"the tenant {name!r} stands in these files more than once"
         for name in sorted({n for n in names if names.count(n) > 1})
     ]
+    for config in configs:
+        try:
+            if config.agent.model is not None:
+                check_model(config.agent.model)
+        except UnknownModel as problem:
+            problems.append(f"tenant {config.tenant}: agent.model: {problem}")
     if problems:
         fail("\n".join(problems) + "\nNothing was applied.", 2)
     async with running(settings, poll=False) as house:

@@ -12,6 +12,7 @@ from sqlalchemy import text
 from scheduler.clock import Clock
 from store.database import Database
 from tests.support.factories import a_conversation, a_followup
+from tests.support.openai_server import Call, Hangs, OpenAIServer, Says
 from tests.support.process import Process, serving, start
 from tests.support.visitor import Visitor
 from tests.support.wait import eventually
@@ -91,9 +92,7 @@ async def test_three_workers_say_two_hundred_tasks_in_order_and_none_twice(
                 (conversation, task) for conversation in conversations for task in booked[conversation]
             ]
             async with database.transaction() as connection:
-                counted = await connection.execute(
-                    text("select state, count(*) from tasks group by 1")
-                )
+                counted = await connection.execute(text("select state, count(*) from tasks group by 1"))
                 assert [tuple(row)[:2] for row in counted] == [("fired", 200)]
         finally:
             assert await asyncio.gather(*(worker.stop() for worker in workers)) == [0, 0, 0]
@@ -139,3 +138,28 @@ async def test_a_broken_env_file_is_reported_by_file_and_line(tmp_path: Path) ->
     assert "VUELVO_PORT" in said
     assert "VUELVO_POTR" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("when", ["it writes a reminder", "it answers after booking"])
+async def test_killed_while_the_model_is_writing_the_customer_gets_everything_once(tmp_path: Path, when: str) -> None:
+    book = Says(Call("schedule_followup", {"about": "call Ana", "delay": "2 seconds"}))
+    is_reminder = when == "it writes a reminder"
+    answers = (book, "Booked.") if is_reminder else (book, Hangs(), book, "Booked.")
+    reminders = (Hangs(), "Time to call Ana.") if is_reminder else ("Time to call Ana.",)
+    async with OpenAIServer(*answers, followups=reminders) as model:
+        environ = {"VUELVO_MODEL": "openai-chat:local", "OPENAI_BASE_URL": model.url, "OPENAI_API_KEY": "any"}
+        async with serving(directory=tmp_path, **environ) as (process, url), httpx.AsyncClient(base_url=url) as http:
+            visitor = await Visitor.open(http)
+            await visitor.say("remind me in 2 seconds to call Ana")
+            await eventually(lambda: len(model.asked) == (3 if is_reminder else 2), 30)
+            await process.kill()
+        async with serving(directory=tmp_path, **environ) as (_, url), httpx.AsyncClient(base_url=url) as http:
+            again = visitor.at(http)
+            await again.until("followup")
+            await again.until("reply")
+            said = await again.messages()
+            assert sorted(message["text"] for message in said) == [
+                "Booked.",
+                "Time to call Ana.",
+                "remind me in 2 seconds to call Ana",
+            ]

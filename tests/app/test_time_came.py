@@ -9,7 +9,7 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ToolCallPart
 from sqlalchemy import text
 
-from scheduler.retry import BUDGET
+from app.followups import REMINDER_ATTEMPTS
 from store.database import Database
 from tests.support.clock import MovableClock
 from tests.support.factories import a_followup
@@ -130,9 +130,9 @@ async def test_when_the_model_stays_down_the_stored_words_go_out(
     script = Script(*BOOKED, followups=(ModelHTTPError(503, "script", "down"),))
     async with a_house(database, tmp_path, script.model, clock) as house:
         conversation = await book(house)
-        await pass_time_until(house, clock, script, BUDGET)
+        await pass_time_until(house, clock, script, REMINDER_ATTEMPTS)
         assert (await house.until_heard(conversation, 2))[1] == "Reminder: call Ana"
-        assert script.asked_for_followups() == BUDGET
+        assert script.asked_for_followups() == REMINDER_ATTEMPTS
 
 
 async def pass_time_until(house: House, clock: MovableClock, script: Script, asked: int) -> None:
