@@ -2,7 +2,7 @@
 SHELL := bash
 PYTHON ?= python3
 
-.PHONY: run test check lock
+.PHONY: run test check lock bench screenshot
 run:
 	$(PYTHON) dev.py serve
 test:
@@ -19,3 +19,11 @@ lock:
 	.venv/bin/python -m pip install --quiet 'uv>=0.13'
 	$(LOCK) -o requirements.lock
 	$(LOCK) --extra dev -c requirements.lock -o requirements-dev.lock
+
+bench:
+	$(PYTHON) dev.py setup --dev
+	.venv/bin/python -m benchmarks.main_job
+
+# The picture in README is taken by the browser test itself.
+screenshot:
+	VUELVO_TEST_SCREENSHOT=$(CURDIR)/docs/widget.png $(PYTHON) dev.py test tests/app/test_browser.py

@@ -90,20 +90,24 @@ class Poller:
                 except (SQLAlchemyError, OSError) as problem:
                     log.warning("the database does not answer (%s); the poller waits for it", _name(problem))
                     pause = AFTER_TROUBLE
+                except Exception:  # nobody else would hear of it, and nothing would be performed any more
+                    log.exception("the poller stumbled, and goes on")
+                    pause = AFTER_TROUBLE
                 await hints.wait(pause)
 
     async def _look(self) -> float:
         """Recover, claim and start what is due; return for how many seconds nothing is expected."""
         await self._recover()
-        to_speak = self._slots - len(self._running)
-        writing = sum(not task.lane for task in self._running)
-        to_work = min(self._slots * 3 // 4 - writing, to_speak)
+        free = self._slots - len(self._running)
+        for_work = max(self._slots * 3 // 4, 1) - sum(not task.lane for task in self._running)
         pause = self._interval.total_seconds() if self._signals.is_alive else WHILE_DEAF
         self.beat_at = time.monotonic()
-        if to_speak <= 0:
+        if free <= 0:
             return pause  # whoever finishes hints
         async with self._database.transaction() as connection:
-            claimed = await claim(connection, self._clock, self.name, self._lease, to_speak=to_speak, to_work=to_work)
+            claimed = [*await claim(connection, self._clock, self.name, self._lease, to_speak=free, to_work=0)]
+            for_work = min(for_work, free - len(claimed))
+            claimed += await claim(connection, self._clock, self.name, self._lease, to_speak=0, to_work=for_work)
             now, due, is_waiting = await next_due(connection, self._clock)
         for task in claimed:
             self._running[task] = asyncio.create_task(self._run(task), name=f"task {task.id}")
@@ -125,31 +129,40 @@ class Poller:
 
     async def _run(self, task: Task) -> None:
         try:
+            if task.attempt > BUDGET and not task.sending:
+                raise TryAgain("its last attempts ended without a word, as they do when a worker is killed")
             await self._perform(task)
         except LostClaim as lost:
             log.warning("%s; nothing was settled", lost)
         except asyncio.CancelledError:
-            await self._return(task, error=None, delay=None)
-            if not self._stopping:
-                log.warning("task %d of tenant %s lost its lease and was stopped", task.id, task.tenant)
+            if self._stopping:
+                await self._return(task, error=None, delay=None)
+            else:
+                log.warning("task %d of tenant %s lost its lease, or was cancelled from within", task.id, task.tenant)
+                await self._return(task, error="it was cancelled from within", delay=backoff(task.attempt))
         except TryAgain as problem:
             log.warning("task %d of tenant %s, attempt %d: %s", task.id, task.tenant, task.attempt, problem)
-            await self._return(task, error=str(problem)[:500], delay=backoff(task.attempt))
+            await self._return(task, error=str(problem), delay=backoff(task.attempt))
         except Exception as problem:
             log.exception("task %d of tenant %s failed at attempt %d", task.id, task.tenant, task.attempt)
-            await self._return(task, error=f"{_name(problem)}: {problem}"[:500], delay=backoff(task.attempt))
+            await self._return(task, error=f"{_name(problem)}: {problem}", delay=backoff(task.attempt))
         finally:
             self._running.pop(task, None)
             self._signals.hint(DUE)
 
     async def _return(self, task: Task, *, error: str | None, delay: timedelta | None) -> None:
-        """Give a task back, or fail it once its attempts are used up. Whatever cannot be done, the lease will do."""
+        """Give a task back, or fail it once its attempts are used up. Whatever cannot be done, the lease will do.
+
+        One whose send was begun is not called failed, since it may have arrived: whoever claims it next finds out.
+        """
         try:
             async with self._database.transaction() as connection:
-                if error is not None and task.attempt >= BUDGET:
-                    await settle.fail(connection, self._clock, task, error)
+                if error is None:
+                    await settle.give_back(connection, self._clock, task)
+                elif task.attempt < BUDGET or await settle.is_sending(connection, task):
+                    await settle.give_back(connection, self._clock, task, delay=delay, error=_storable(error))
                 else:
-                    await settle.give_back(connection, self._clock, task, delay=delay, error=error)
+                    await settle.fail(connection, self._clock, task, _storable(error))
         except LostClaim:
             pass
         except (SQLAlchemyError, OSError) as problem:
@@ -167,6 +180,9 @@ class Poller:
             except (SQLAlchemyError, OSError) as problem:
                 log.warning("could not renew leases (%s)", _name(problem))
                 continue
+            except Exception:  # without a keeper every longer task would lose its lease
+                log.exception("the lease keeper stumbled, and goes on")
+                continue
             for task in lost:
                 if work := self._running.get(task):
                     work.cancel()
@@ -174,3 +190,8 @@ class Poller:
 
 def _name(problem: BaseException) -> str:
     return type(problem).__name__
+
+
+def _storable(words: str) -> str:
+    """Return an error's words as the database can keep them: whatever was thrown may quote whatever came in."""
+    return words.encode("utf-8", "replace").decode().replace("\x00", "")[:500]

@@ -56,6 +56,7 @@ KEEP_TEXT = _leave(
     " text = :words, lane = true, attempt = 0"
 )
 LOOK = f"select t.cancel_requested from tasks t where {HELD} for update"
+LOOK_AT_DOOR = f"select t.sending from tasks t where {HELD} for update"
 OPEN_DOOR = f"update tasks t set sending = true, text = :words where {HELD} returning t.id"
 
 
@@ -73,6 +74,11 @@ async def _execute(connection: AsyncConnection, statement: str, task: Task, **gi
 async def is_cancelled(connection: AsyncConnection, task: Task) -> bool:
     """Lock the task for the rest of the transaction and tell whether a cancel was requested meanwhile."""
     return bool(await _execute(connection, LOOK, task))
+
+
+async def is_sending(connection: AsyncConnection, task: Task) -> bool:
+    """Lock the task for the rest of the transaction and tell whether it has passed the second door."""
+    return bool(await _execute(connection, LOOK_AT_DOOR, task))
 
 
 async def open_door(connection: AsyncConnection, task: Task, words: str) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, UserPromptPart
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 Line = str | ToolCallPart | Exception | Callable[[list[ModelMessage]], str]
@@ -15,19 +15,13 @@ def books(about: str = "call Ana", **when: str) -> ToolCallPart:
     return ToolCallPart("schedule_followup", {"about": about, **when})
 
 
-def prompt_of(messages: list[ModelMessage]) -> str:
-    """Return the last words of the customer, or of our frame, that the model was given."""
-    for message in reversed(messages):
-        if isinstance(message, ModelRequest):
-            for part in reversed(message.parts):
-                if isinstance(part, UserPromptPart):
-                    return str(part.content)
-    return ""
-
-
 def is_followup(messages: list[ModelMessage]) -> bool:
-    """Tell whether the model is asked to come back rather than to answer."""
-    return prompt_of(messages).startswith("[vuelvo:follow-up]")
+    """Tell whether the model is asked to come back rather than to answer: only our frame can hold that mark."""
+    return any(
+        isinstance(part, UserPromptPart) and str(part.content).startswith("[vuelvo:follow-up]")
+        for message in messages
+        for part in message.parts
+    )
 
 
 class Script:
