@@ -103,7 +103,8 @@ class Service:
         return channel
 
     async def close(self) -> None:
-        """Close the channels' connections."""
+        """Close the channels' and the models' connections."""
+        await self.models.close()
         for _, channel in self._channels.values():
             await channel.close()
         self._channels.clear()

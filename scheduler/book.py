@@ -43,6 +43,8 @@ class Booked:
     id: int
     due_at: datetime
     replay: bool
+    state: str = "scheduled"
+    """A replay may find it done or cancelled by now."""
 
 
 BOOK = f"""
@@ -56,7 +58,7 @@ returning id, due_at
 """
 
 BOOKED_BEFORE = """
-select id, booked_for, payload_hash from tasks
+select id, booked_for, payload_hash, state from tasks
  where bucket = :bucket and tenant = :tenant and idempotency_key = :idempotency_key
 """
 
@@ -104,4 +106,4 @@ async def book(connection: AsyncConnection, clock: Clock, booking: Booking) -> B
             f"the idempotency key {booking.idempotency_key!r} was used with another payload (task {before.id}):"
             " use a new key for a new booking"
         )
-    return Booked(before.id, before.booked_for, replay=True)
+    return Booked(before.id, before.booked_for, replay=True, state=before.state)

@@ -39,9 +39,17 @@ async def schedule_followup(
     when = " ".join((delay or at or "now").lower().split())
     before = _met_before(context, when, about)
     if before is not None:
-        booked, about = Booked(before.id, before.booked_for, replay=True), str(before.payload.get("about"))
+        booked, about = (
+            Booked(before.id, before.booked_for, replay=True, state=before.state),
+            str(before.payload.get("about")),
+        )
     else:
         booked = await _book(context, about, when, _due(context, delay, at))
+    if booked.state == "cancelled":
+        raise ModelRetry(
+            "this very answer has booked that and cancelled it again, so nothing is booked: if the customer wants it after"
+            " all, book it in other words"
+        )
     context.booked.append(booked)
     context.on_booked()
     return _answer(context, booked, about)

@@ -121,7 +121,12 @@ async def test_a_model_that_does_not_answer_is_unavailable_and_says_why() -> Non
         await come_back(ModelHTTPError(503, "model", "overloaded"))
 
 
-async def test_a_model_that_takes_too_long_is_unavailable() -> None:
+@pytest.mark.parametrize(
+    ("is_work", "section"),
+    [(True, AgentSection(work_timeout=0.05)), (False, AgentSection(answer_timeout=0.05))],
+    ids=["work", "reminder"],
+)
+async def test_a_model_that_takes_too_long_is_unavailable(is_work: bool, section: AgentSection) -> None:
     async def think(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         await asyncio.Event().wait()
         raise AssertionError("it thinks for ever")
@@ -130,9 +135,9 @@ async def test_a_model_that_takes_too_long_is_unavailable() -> None:
         await write(
             returning_agent(),
             FunctionModel(think),
-            a_voice(section=AgentSection(work_timeout=0.05)),
+            a_voice(section=section),
             [],
             about="call Ana",
-            is_work=False,
+            is_work=is_work,
             booked_at=SUNDAY,
         )

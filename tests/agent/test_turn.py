@@ -204,6 +204,20 @@ async def test_the_same_booking_twice_in_one_turn_is_one_row(database: Database,
     ]
 
 
+async def test_what_one_turn_booked_and_took_back_is_not_called_booked_again(
+    database: Database, clock: MovableClock
+) -> None:
+    context = await a_turn_context(database, clock)
+
+    first = await take(context, [books(delay="1h")], "Booked, I will remind you.")
+    cancel = [ToolCallPart("cancel_followup", {"id": (await pending(context))[0].id})]
+    turn = await take(context, cancel, [books(delay="1h")], "Nothing is booked now.")
+    assert first.reply == "Booked, I will remind you."
+    assert "cancelled it again" in str(turn.results[-1])
+    assert turn.reply == "Nothing is booked now."
+    assert await pending(context) == []
+
+
 async def test_almost_the_same_words_are_not_booked_a_second_time(database: Database, clock: MovableClock) -> None:
     context = await a_turn_context(database, clock)
     turn = await take(context, [books("Call Ana", delay="1h"), books("call ana", delay="1h")], "Booked.")

@@ -99,6 +99,16 @@ async def all_in(database: Database, state: str, count: int) -> bool:
     return list((await states(database)).values()) == [state] * count
 
 
+async def is_idle(database: Database) -> bool:
+    """Whether nothing is to be done or being done."""
+    return not {"scheduled", "firing"} & set((await states(database)).values())
+
+
+async def is_back(database: Database, task: int, attempt: int) -> bool:
+    """Whether a task was tried so many times and waits."""
+    return await fields(database, task, "state", "attempt") == ("scheduled", attempt)
+
+
 async def book_turns(
     database: Database, clock: Clock, count: int = 1, due: timedelta = NOW, people: int = 10**6
 ) -> list[int]:
@@ -146,7 +156,7 @@ async def test_a_booking_in_another_process_is_performed_at_once(database: Datab
         assert len(worker.performed) == 1
 
 
-async def test_a_lane_freed_in_one_process_wakes_the_task_that_waits_for_it_in_another(
+async def test_a_task_that_waits_for_a_lane_of_another_process_is_performed_as_soon_as_it_is_free(
     database: Database, database_url: str
 ) -> None:
     may_end = asyncio.Event()
@@ -155,16 +165,17 @@ async def test_a_lane_freed_in_one_process_wakes_the_task_that_waits_for_it_in_a
         await may_end.wait()
         await first.deliver(task)
 
-    async with working(database_url, slowly, name="first", slots=1) as first:
-        await book_turns(database, Clock(), 2, people=1)
-        first.signals.hint(DUE)
+    earlier, later = await book_turns(database, Clock(), 2, people=1)
+    async with working(database_url, slowly, name="first") as first:
         await eventually(lambda: len(first.performed) == 1)
         async with working(database_url, name="second") as second:
             await has_looked(second)
             assert second.performed == []
-            first._given = second._given  # whoever gets the next one says it at once
+            stopping = asyncio.create_task(first.poller.stop())
             may_end.set()
             await eventually(lambda: all_in(database, "fired", 2))
+            await stopping
+    assert [task.id for worker in (first, second) for task in worker.performed] == [earlier, later]
 
 
 async def test_a_poller_sleeps_until_the_next_task_is_due_and_no_longer(database: Database, database_url: str) -> None:
@@ -244,14 +255,13 @@ async def test_what_fails_is_tried_again_after_growing_pauses_and_then_failed_in
     (booked,) = await book_turns(database, clock)
     async with working(database_url, perform, clock=clock) as worker:
         for attempt in range(1, BUDGET):
-            await eventually(lambda: all_in(database, "scheduled", 1))
+            await eventually(lambda: is_back(database, booked, attempt))  # noqa: B023 - awaited within the turn
+            assert len(worker.performed) == attempt
             row = await row_of(database, booked)
-            assert row["attempt"] == attempt == len(worker.performed)
             assert SECOND / 2 <= (row["due_at"] - clock.at) / 2 ** (attempt - 1) <= SECOND
             assert "KeyError: 'there is no such" in row["error"]
             clock.move(LONGEST)
             worker.signals.hint(DUE)
-            await eventually(lambda: len(worker.performed) == attempt + 1)  # noqa: B023 - awaited within the turn
         await eventually(lambda: all_in(database, "failed", 1))
     row = await row_of(database, booked)
     assert (row["attempt"], row["ended_at"]) == (BUDGET, clock.at)
@@ -270,8 +280,8 @@ async def test_what_asks_to_be_tried_again_is_with_its_words_kept_and_no_traceba
 
     (booked,) = await book_turns(database, clock)
     async with working(database_url, perform, clock=clock) as worker:
-        await eventually(lambda: all_in(database, "scheduled", 1))
-        assert await fields(database, booked, "error", "attempt") == ("the model is down", 1)
+        await eventually(lambda: is_back(database, booked, 1))
+        assert await fields(database, booked, "error") == ("the model is down",)
         clock.move(LONGEST)
         worker.signals.hint(DUE)
         await eventually(lambda: all_in(database, "fired", 1))
@@ -297,12 +307,31 @@ async def test_a_task_that_fails_for_the_last_time_behind_the_second_door_is_not
     async with database.transaction() as connection:
         await connection.execute(text("update tasks set attempt = :done"), {"done": BUDGET - 1})
     async with working(database_url, perform, clock=clock) as worker:
-        await eventually(lambda: all_in(database, "scheduled", 1))
-        assert await fields(database, booked, "sending", "attempt") == (True, BUDGET)
+        await eventually(lambda: is_back(database, booked, BUDGET))
+        assert await fields(database, booked, "sending", "error") == (
+            True,
+            "OSError: the line broke while it was being sent",
+        )
         clock.move(LONGEST)
         worker.signals.hint(DUE)
         await eventually(lambda: all_in(database, "uncertain", 1))
     assert await fields(database, booked, "error") == ("nobody can tell",)
+
+
+async def test_a_task_under_which_every_worker_dies_is_given_up_before_it_kills_the_next(
+    database: Database, database_url: str
+) -> None:
+    deadly, unresolved = await book_turns(database, Clock(), 2)
+    async with database.transaction() as connection:
+        await connection.execute(
+            text("update tasks set attempt = :done, sending = id = :id"), {"done": BUDGET, "id": unresolved}
+        )
+    async with working(database_url) as worker:
+        await eventually(lambda: len(worker.performed) == 1)
+        await eventually(lambda: is_idle(database))
+    assert await states(database) == {deadly: "failed", unresolved: "fired"}
+    assert [task.id for task in worker.performed] == [unresolved], "what may have gone out is still found out about"
+    assert "worker is killed" in (await fields(database, deadly, "error"))[0]
 
 
 @pytest.mark.parametrize(
@@ -407,7 +436,7 @@ async def test_a_task_whose_lease_was_lost_is_stopped_and_settles_nothing(
         await eventually(lambda: f"task {booked} of tenant acme lost its lease" in caplog.text)
         assert await row_of(database, booked) == before
         assert list((await lanes(database)).values()) == [booked]
-        later = await book_turns(worker.database, worker.clock)
+        later = await book_followups(worker.database, worker.clock)
         worker.signals.hint(DUE)
         await eventually(lambda: [task.id for task in worker.performed] == [booked, *later])
 
@@ -530,7 +559,8 @@ async def test_a_database_that_is_silent_for_a_while_is_waited_for(database: Dat
         proxy.freeze()
         await book_turns(database, Clock())
         worker.signals.hint(DUE)
-        await asyncio.sleep(0)
+        await eventually(lambda: proxy.held > 0)
+        assert await all_in(database, "scheduled", 1)
         proxy.thaw()
         await eventually(lambda: all_in(database, "fired", 1))
 

@@ -32,6 +32,7 @@ OTHER_WAYS: dict[str, Settle] = {
     "give back": settle.give_back,
     "keep the text": lambda connection, clock, task: settle.keep_text(connection, clock, task, "words"),
     "open the door": lambda connection, _clock, task: settle.open_door(connection, task, "words"),
+    "ask for the door": lambda connection, _clock, task: settle.is_sending(connection, task),
     "ask for a cancel": lambda connection, _clock, task: settle.is_cancelled(connection, task),
 }
 

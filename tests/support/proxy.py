@@ -15,6 +15,8 @@ class Proxy:
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._is_cut = False
+        self.held = 0
+        """How many pieces it holds back."""
         self._lines: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
 
     def freeze(self) -> None:
@@ -56,7 +58,9 @@ class Proxy:
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while piece := await reader.read(65536):
+            self.held += 1
             await self._flowing.wait()
+            self.held -= 1
             writer.write(piece)
             await writer.drain()
         writer.transport.abort()
