@@ -72,7 +72,8 @@ class Service:
     make_channel: Callable[[TenantConfig, str], Channel | None]
     counts: Counts = field(default_factory=Counts)
     _tenants: dict[str, tuple[float, int, TenantConfig]] = field(default_factory=dict)
-    _channels: dict[tuple[str, str], tuple[int, Channel]] = field(default_factory=dict)
+    _channels: dict[tuple[str, str], tuple[object, Channel]] = field(default_factory=dict)
+    _retired: list[Channel] = field(default_factory=list)
 
     async def tenant(self, name: str) -> TenantConfig | None:
         """Return a tenant as it is configured now, give or take two seconds; None when there is none such."""
@@ -90,23 +91,24 @@ class Service:
 
     async def channel(self, tenant: TenantConfig, name: str) -> Channel | None:
         """Return a tenant's sender on a network channel; None when it has none (any more)."""
-        revision = self._tenants[tenant.tenant][1]
+        section = getattr(tenant.channels, name)
         known = self._channels.get((tenant.tenant, name))
-        if known and known[0] == revision:
+        if known and known[0] == section:
             return known[1]
         if known:
-            await known[1].close()
-            del self._channels[tenant.tenant, name]
+            # Not closed now: what it is sending would be cut off, and nobody would know whether it arrived.
+            self._retired.append(self._channels.pop((tenant.tenant, name))[1])
         channel = self.make_channel(tenant, name)
         if channel is not None:
-            self._channels[tenant.tenant, name] = (revision, channel)
+            self._channels[tenant.tenant, name] = (section, channel)
         return channel
 
     async def close(self) -> None:
         """Close the channels' and the models' connections."""
         await self.models.close()
-        for _, channel in self._channels.values():
+        for channel in (*self._retired, *(channel for _, channel in self._channels.values())):
             await channel.close()
+        self._retired.clear()
         self._channels.clear()
 
 

@@ -19,7 +19,7 @@ from channels.web import outbound as web
 from scheduler import settle
 from scheduler.errors import LostClaim
 from scheduler.hold import CHANNEL_PAUSED, WINDOW_CLOSED, keep_waiting
-from scheduler.retry import backoff
+from scheduler.retry import BUDGET, backoff
 from scheduler.task import Task
 from store import contacts, conversations, deliveries, messages, tenants
 from store.conversations import Conversation
@@ -69,7 +69,7 @@ class Speech:
         elif self.task.sending or self._is_reachable(channel) or not await self._wait_for_customer(channel):
             await self._send(channel)
 
-    async def _pause(self, connection: AsyncConnection, error: str | None = None) -> None:
+    async def _pause(self, connection: AsyncConnection, reason: str | None = None) -> None:
         """Hold the task until the tenant is applied; or let it come again soon, if that was done since we looked."""
         await keep_waiting(connection, self.task, CHANNEL_PAUSED)
         row = await tenants.find(connection, self.task.tenant)
@@ -80,10 +80,17 @@ class Speech:
             self.task,
             delay=timedelta(seconds=FRESH) if is_news else None,
             hold=None if is_news else CHANNEL_PAUSED,
-            error=error,
-            is_unsent=error is not None,
+            error=self._counted(reason),
+            is_unsent=reason is not None,
             words=self.words,
         )
+
+    def _counted(self, reason: str | None) -> str | None:
+        """Return the reason as the task's error, which counts the attempt, as long as its attempts are not used up.
+
+        What a network refuses is not the task's own fault, and past them it would be taken for one that kills workers.
+        """
+        return reason if self.task.attempt < BUDGET else None
 
     def _is_reachable(self, channel: Channel) -> bool:
         origin = Origin(self.conversation.channel, self.conversation.address, self.conversation.last_inbound_at)
@@ -246,7 +253,9 @@ class Speech:
             if moved_to is not None:
                 moved = self.conversation
                 await contacts.move(connection, moved.tenant, moved.channel, moved.address_key, moved_to)
-            if self.task.attempt >= SENDS:
+            so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
+            tries = sum(one.outcome == "not_sent" for one in so_far)
+            if tries >= SENDS:
                 await self._end_unsaid(connection, reason, is_in_part=has_begun)
                 self._count("failed")
             else:
@@ -254,8 +263,8 @@ class Speech:
                     connection,
                     self.service.clock,
                     self.task,
-                    delay=None if moved_to else backoff(self.task.attempt, retry_after),
-                    error=reason,
+                    delay=None if moved_to else backoff(tries, retry_after),
+                    error=self._counted(reason),
                     is_unsent=not has_begun,
                 )
 

@@ -9,9 +9,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from scheduler.clock import NOW, Clock
 from store.database import bucket_of
 
+# The rows are locked first, in one order, so that two cancels of many tasks do not wait for each other. What becomes of
+# each is read from `t` alone: a row that was settled while this waited for its lock is first tried as it was, and half of
+# the old and half of the new would be a row that the table's own rules refuse.
 CANCEL = f"""
 with chosen as materialized (
-    select id, state, sending from tasks
+    select id from tasks
      where bucket = :bucket and tenant = :tenant and id = any(cast(:ids as bigint[]))
        and (cast(:conversation as bigint) is null or conversation = :conversation)
        and (cast(:kind as text) is null or kind = :kind)
@@ -19,10 +22,10 @@ with chosen as materialized (
      order by id
        for update)
 update tasks t
-   set state = case when chosen.state = 'scheduled' and not chosen.sending then 'cancelled' else t.state end,
-       ended_at = case when chosen.state = 'scheduled' and not chosen.sending then {NOW} end,
-       hold = case when chosen.state = 'scheduled' and not chosen.sending then null else t.hold end,
-       cancel_requested = chosen.state = 'firing' or chosen.sending
+   set state = case when t.state = 'scheduled' and not t.sending then 'cancelled' else t.state end,
+       ended_at = case when t.state = 'scheduled' and not t.sending then {NOW} else t.ended_at end,
+       hold = case when t.state = 'scheduled' and not t.sending then null else t.hold end,
+       cancel_requested = t.state = 'firing' or t.sending
   from chosen
  where t.bucket = :bucket and t.tenant = :tenant and t.id = chosen.id
 returning t.id, t.state

@@ -21,6 +21,7 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    case,
     func,
     select,
     text,
@@ -64,6 +65,9 @@ deliveries = Table(
         postgresql_where=text("provider_id is not null"),
     ),
 )
+
+RANKS = {"sending": 1, "sent": 2, "delivered": 3, "read": 4, "failed": 5, "undelivered": 5, "canceled": 5}
+"""How far each status of a provider is along a message's way; what is not here is its beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +149,9 @@ async def note_status(
 ) -> bool:
     """Keep what the provider said later of a delivery; a reason once known is kept. False when there is none such.
 
-    A callback proves that the message exists, so an attempt whose outcome nobody knew becomes accepted.
+    Callbacks come in any order, and a status never goes back: nothing follows a failure. A callback proves that the message exists, so an attempt whose outcome nobody knew becomes accepted.
     """
+    known = case(RANKS, value=deliveries.c.provider_status, else_=0)
     changed = await connection.execute(
         update(deliveries)
         .where(
@@ -155,7 +160,7 @@ async def note_status(
             deliveries.c.id == delivery,
         )
         .values(
-            provider_status=status,
+            provider_status=case((known <= RANKS.get(status, 0), status), else_=deliveries.c.provider_status),
             provider_id=func.coalesce(deliveries.c.provider_id, provider_id),
             reason=func.coalesce(reason, deliveries.c.reason),
             outcome=text(

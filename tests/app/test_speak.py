@@ -18,6 +18,7 @@ from scheduler.book import Booking, book
 from scheduler.cancel import cancel
 from scheduler.errors import LostClaim
 from scheduler.find import Found
+from scheduler.retry import BUDGET
 from scheduler.task import Task
 from store import deliveries
 from store.contacts import contacts
@@ -43,6 +44,7 @@ class Line:
         self.answers = list(answers)
         self.sent: list[Part] = []
         self.is_open = True
+        self.is_closed = False
 
     def split(self, text: str) -> Parts:
         return text.split("|")
@@ -59,7 +61,7 @@ class Line:
         return
 
     async def close(self) -> None:
-        return
+        self.is_closed = True
 
 
 class Counter:
@@ -410,7 +412,8 @@ async def test_what_did_not_go_out_is_tried_again_later_and_later_and_then_given
         await counter.say()
         task = await counter.task()
         if attempt < SENDS:
-            assert (task.state, task.attempt, task.error) == ("scheduled", attempt, "no connection")
+            assert (task.state, task.error) == ("scheduled", "no connection")
+            assert task.attempt == min(attempt, BUDGET - 1), "one more and it would be taken for one that kills workers"
             assert task.due_at > counter.clock.at
             counter.clock.set(task.due_at)
     assert (task.state, task.error) == ("failed", "no connection")
@@ -446,6 +449,21 @@ async def test_a_refused_channel_waits_until_its_tenant_is_applied(counter: Coun
     counter.clock.move(timedelta(days=3))
     assert await counter.nothing_is_due()
     await applied(counter, TELEGRAM["token"])
+    await counter.say()
+    assert (await counter.task()).outcome == "delivered"
+
+
+async def test_a_refused_channel_costs_a_task_nothing_however_often_its_tenant_is_applied(
+    counter: Counter, line: Line
+) -> None:
+    line.answers += [Rejected("the token is revoked", tenant_fault=True)] * 2 * BUDGET
+    await counter.written()
+    for _ in range(2 * BUDGET):
+        await counter.say()
+        task = await counter.task()
+        assert (task.state, task.hold, task.error) == ("scheduled", "channel paused", "the token is revoked")
+        assert task.attempt < BUDGET
+        await applied(counter, TELEGRAM["token"])
     await counter.say()
     assert (await counter.task()).outcome == "delivered"
 
@@ -512,6 +530,22 @@ async def test_a_closed_window_holds_the_words_until_the_customer_writes(counter
     await counter.say()
     assert [part.text for part in line.sent] == ["Call Ana."]
     assert (await counter.task()).outcome == "delivered"
+
+
+async def test_a_tenant_applied_while_something_is_sent_cuts_nothing_off(counter: Counter, line: Line) -> None:
+    async def meanwhile(part: Part) -> Outcome:
+        house, config = counter.house, a_config(channels={"telegram": {"token": "99:" + "n" * 30}})
+        await apply_tenants(house.service, [config])
+        house.service.make_channel = lambda tenant, name: Line()
+        assert await house.service.channel(config, "telegram") is not line
+        assert not line.is_closed
+        return Accepted("7")
+
+    line.answers.append(meanwhile)
+    await counter.written()
+    await counter.say()
+    await counter.house.service.close()
+    assert line.is_closed
 
 
 # Addresses that move

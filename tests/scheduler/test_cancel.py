@@ -1,18 +1,25 @@
 """Cancelling, in every state a task can be in."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from scheduler import settle
+from scheduler import recovery, settle
 from scheduler.cancel import Cancelled, cancel
+from scheduler.claim import claim
 from scheduler.clock import Clock
 from scheduler.hold import WINDOW_CLOSED
+from scheduler.lease import renew
+from scheduler.task import Task
 from store.database import Database
-from tests.support.claims import fields, take
+from tests.support.claims import LEASE, fields, take
 from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup, a_turn, states
+from tests.support.wait import eventually
 
 HOUR = timedelta(hours=1)
 
@@ -124,18 +131,110 @@ async def test_nothing_asked_for_is_nothing_cancelled(
     assert await states(database) == {task: "scheduled"}
 
 
-async def test_a_cancel_that_waits_for_a_claim_sees_what_the_claim_did(
+async def is_somebody_waiting(database: Database) -> bool:
+    async with database.transaction() as connection:
+        return bool(
+            await connection.scalar(
+                text(
+                    "select count(*) from pg_stat_activity"
+                    " where datname = current_database() and wait_event_type = 'Lock'"
+                )
+            )
+        )
+
+
+Step = Callable[[AsyncConnection, Clock, Task], Awaitable[object]]
+MEANWHILE: dict[str, tuple[Step, str, bool]] = {
+    "it is said": (lambda connection, clock, task: settle.deliver(connection, clock, task, 1), "fired", False),
+    "it fails": (lambda connection, clock, task: settle.fail(connection, clock, task, "why"), "failed", False),
+    "it is written": (
+        lambda connection, clock, task: settle.keep_text(connection, clock, task, "Ana!"),
+        "cancelled",
+        False,
+    ),
+    "it is given back": (settle.give_back, "cancelled", False),
+    "it is held": (
+        lambda connection, clock, task: settle.give_back(connection, clock, task, hold="x"),
+        "cancelled",
+        False,
+    ),
+    "its worker is found dead": (
+        lambda connection, clock, _task: recovery.recover(connection, clock, ["w"]),
+        "cancelled",
+        False,
+    ),
+    "its send begins": (lambda connection, _clock, task: settle.open_door(connection, task, "Ana!"), "firing", True),
+    "its lease is renewed": (lambda connection, clock, task: renew(connection, clock, [task], LEASE), "firing", True),
+}
+
+
+@pytest.mark.parametrize("meanwhile", MEANWHILE)
+async def test_a_cancel_that_comes_at_the_very_moment_acts_on_what_has_become_of_the_task(
+    database: Database, clock: MovableClock, conversation: int, meanwhile: str
+) -> None:
+    step, becomes, is_raced = MEANWHILE[meanwhile]
+    async with database.transaction() as connection:
+        booked = (await a_followup(connection, clock, conversation)).id
+    (task,) = await take(database, clock)
+    async with database.transaction() as connection:
+        await step(connection, clock, task)
+        cancelling = asyncio.create_task(do_cancel(database, clock, booked))
+        await eventually(lambda: is_somebody_waiting(database))
+    done = await cancelling
+    assert await fields(database, booked, "state", "cancel_requested") == (becomes, is_raced)
+    assert done == Cancelled([booked] if becomes == "cancelled" else [], [booked] if is_raced else [])
+
+
+async def test_a_cancel_that_comes_at_the_very_moment_of_a_claim_is_raced(
     database: Database, clock: MovableClock, conversation: int
 ) -> None:
     async with database.transaction() as connection:
-        task = (await a_followup(connection, clock, conversation)).id
-    (held,) = await take(database, clock)
-    async with database.transaction() as settling:
-        await settle.deliver(settling, clock, held, 1)
-        cancelling = asyncio.create_task(do_cancel(database, clock, task))
-        await asyncio.sleep(0)
-    assert await cancelling == Cancelled([], [])
-    assert await states(database) == {task: "fired"}
+        booked = (await a_followup(connection, clock, conversation)).id
+    async with database.transaction() as connection:
+        assert len(await claim(connection, clock, "w", LEASE, to_speak=1, to_work=1)) == 1
+        cancelling = asyncio.create_task(do_cancel(database, clock, booked))
+        await eventually(lambda: is_somebody_waiting(database))
+    assert await cancelling == Cancelled([], [booked])
+    assert await fields(database, booked, "state", "cancel_requested") == ("firing", True)
+
+
+async def test_a_claim_passes_over_a_task_that_is_being_cancelled(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    async with database.transaction() as connection:
+        booked = (await a_followup(connection, clock, conversation)).id
+    async with database.transaction() as connection:
+        assert (await cancel(connection, clock, "acme", [booked])).cancelled == [booked]
+        assert await take(database, clock) == []
+    assert await take(database, clock) == []
+
+
+@pytest.mark.parametrize(
+    ("step", "becomes"),
+    [
+        ("it is said", "fired"),
+        ("it fails", "failed"),
+        ("it is written", "cancelled"),
+        ("it is given back", "cancelled"),
+    ],
+)
+async def test_what_is_settled_at_the_very_moment_of_a_cancel_obeys_it_if_it_still_can(
+    database: Database, clock: MovableClock, conversation: int, step: str, becomes: str
+) -> None:
+    async with database.transaction() as connection:
+        booked = (await a_followup(connection, clock, conversation)).id
+    (task,) = await take(database, clock)
+
+    async def settle_it() -> None:
+        async with database.transaction() as connection:
+            await MEANWHILE[step][0](connection, clock, task)
+
+    async with database.transaction() as connection:
+        assert (await cancel(connection, clock, "acme", [booked])).raced == [booked]
+        settling = asyncio.create_task(settle_it())
+        await eventually(lambda: is_somebody_waiting(database))
+    await settling
+    assert await states(database) == {booked: becomes}
 
 
 async def test_two_people_who_cancel_at_once_both_succeed(

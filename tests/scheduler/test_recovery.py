@@ -1,20 +1,27 @@
 """Recovery, where test_claim.py leaves off: both doors, many claims, and lanes that are another's by now."""
 
 import asyncio
+from collections.abc import Collection
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import text
 
 from scheduler import cancel, recovery, settle
 from scheduler.clock import Clock
 from scheduler.errors import LostClaim
 from scheduler.lease import renew
+from scheduler.task import Task
 from store.database import Database
 from tests.support.claims import LEASE, fields, take
 from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup, a_turn, lanes, states
+from tests.support.wait import eventually
 
 MOMENT = timedelta(seconds=1)
+WAITING = """
+select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+"""
 
 
 async def recover(database: Database, clock: Clock, *gone: str) -> int:
@@ -101,6 +108,32 @@ async def test_a_renewal_tells_which_claims_are_lost_and_leaves_anothers_lease_a
         assert set(await renew(connection, clock, [lost, settled, kept], LEASE)) == {lost, settled}
     assert await fields(database, lost.id, "lease_until") == lease
     assert await fields(database, kept.id, "lease_until") == (clock.at + LEASE,)
+
+
+async def test_a_renewal_and_a_cancel_of_many_do_not_wait_for_each_other(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    async with database.transaction() as connection:
+        for _ in range(2):
+            await a_followup(connection, clock, conversation)
+    held = await take(database, clock)
+
+    async def do_renew() -> Collection[Task]:
+        async with database.transaction() as connection:
+            for way in ("seqscan", "hashjoin", "mergejoin"):  # as in a large table: the tasks it names, one by one
+                await connection.execute(text(f"set local enable_{way} = off"))
+            return await renew(connection, clock, held[::-1], LEASE)
+
+    async def is_waiting() -> bool:
+        async with database.transaction() as connection:
+            return bool(await connection.scalar(text(WAITING)))
+
+    async with database.transaction() as connection:
+        assert (await cancel.cancel(connection, clock, "acme", [held[0].id])).raced == [held[0].id]
+        renewing = asyncio.create_task(do_renew())
+        await eventually(is_waiting)
+        assert (await cancel.cancel(connection, clock, "acme", [held[1].id])).raced == [held[1].id]
+    assert await renewing == []
 
 
 async def test_a_worker_that_claims_again_what_it_lost_learns_that_its_first_claim_is_void(
