@@ -24,9 +24,10 @@ from tests.support.factories import a_conversation
 FILL = """
 insert into tasks (bucket, tenant, kind, conversation, channel, lane, due_at, booked_for, state, outcome, ended_at)
 select bucket, tenant, 'followup', id, 'web', n % 2 = 0, now() + at, now() + at, state, outcome, ended_at
-  from (select * from conversations limit 100) as c, generate_series(1, 200) as n,
+  from conversations, generate_series(1, 200) as n,
        (values ('scheduled', null, null, interval '1 day'), ('fired', 'delivered', now(), interval '-1 day'))
        as rows(state, outcome, ended_at, at)
+ where state = 'fired' or n <= cast(:coming as integer)
 """
 DUE = """
 insert into tasks (bucket, tenant, kind, conversation, channel, lane, due_at, booked_for)
@@ -40,13 +41,13 @@ BASE = {"now": None, "bucket": BUCKET, "tenant": "acme", "id": 4711, "fence": 3}
 CLAIM = {"now": None, "worker": "w", "lease": timedelta(seconds=60), "slots": 32}
 
 
-@pytest.fixture
-async def full(database: Database) -> Database:
-    """20,000 tasks to come, 20,000 that are done, a few that are due, one that is being performed."""
+@pytest.fixture(params=[200, 0], ids=["much to come", "nothing to come"])
+async def full(database: Database, request: pytest.FixtureRequest) -> Database:
+    """20,000 tasks to come, or none; 20,000 that are done, a few that are due, one that is being performed."""
     async with database.transaction() as connection:
         for n in range(100):
             await a_conversation(connection, address=f"person {n}")
-        await connection.execute(text(FILL))
+        await connection.execute(text(FILL), {"coming": request.param})
         await connection.execute(text(DUE))
         await connection.execute(text(CLAIMED))
         await connection.execute(text("analyze tasks"))
@@ -140,6 +141,10 @@ QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
 ]
 
 
+SETTLING = {"end", "give back", "keep text", "renew"}
+"""What every task is settled or kept by, one by one, by its key."""
+
+
 async def test_no_hot_statement_reads_through_the_tasks_that_are_done_or_to_come(full: Database) -> None:
     for name, statement, given, indexes in QUESTIONS:
         for plan_of in (plan_for_these, plan_in_the_long_run):
@@ -149,5 +154,7 @@ async def test_no_hot_statement_reads_through_the_tasks_that_are_done_or_to_come
             assert "Seq Scan on tasks" not in plan, asked
             for index in indexes:
                 assert index in plan, asked
-            if "tasks_claimed" not in indexes:
+            if name in SETTLING:
+                # Small to the planner, since few rows are in such a state at a time, and full of dead entries.
                 assert "tasks_claimed" not in plan, asked
+                assert "tasks_pending" not in plan, asked

@@ -19,6 +19,11 @@ from tests.support.factories import a_conversation, a_followup, a_turn, lanes, s
 from tests.support.wait import eventually
 
 MOMENT = timedelta(seconds=1)
+MANY = """
+insert into tasks (bucket, tenant, kind, conversation, channel, lane, due_at, booked_for, state, outcome, ended_at)
+select bucket, tenant, 'followup', id, 'web', true, now(), now(), 'fired', 'delivered', now()
+  from conversations, generate_series(1, 2000)
+"""
 WAITING = """
 select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
 """
@@ -114,14 +119,17 @@ async def test_a_renewal_and_a_cancel_of_many_do_not_wait_for_each_other(
     database: Database, clock: MovableClock, conversation: int
 ) -> None:
     async with database.transaction() as connection:
-        for _ in range(2):
-            await a_followup(connection, clock, conversation)
+        younger = await a_conversation(connection, address="bea")
+        # The other way round than by id, in whatever index a renewal may find them but the one of ids.
+        for one in (younger, conversation):
+            await a_followup(connection, clock, one)
+        await connection.execute(text(MANY))
+    async with database.transaction() as connection:
+        await connection.execute(text("analyze tasks"))
     held = await take(database, clock)
 
     async def do_renew() -> Collection[Task]:
         async with database.transaction() as connection:
-            for way in ("seqscan", "hashjoin", "mergejoin"):  # as in a large table: the tasks it names, one by one
-                await connection.execute(text(f"set local enable_{way} = off"))
             return await renew(connection, clock, held[::-1], LEASE)
 
     async def is_waiting() -> bool:
