@@ -2,6 +2,7 @@
 
 AgentError
 ├── ModelUnavailable   the model did not answer (down, rate-limited, timed out): trying again later may help
+├── UnknownModel       a model's name leads nowhere: it is for the operator to mend
 └── NothingToSay       the model answered, but nothing of it may be said (empty, an echo of its instructions)
 """
 
@@ -16,3 +17,7 @@ class ModelUnavailable(AgentError):
 
 class NothingToSay(AgentError):
     """What the model wrote cannot be said."""
+
+
+class UnknownModel(AgentError):
+    """A model name that leads nowhere; the message says what to do."""

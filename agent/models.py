@@ -4,14 +4,11 @@ from typing import Any
 
 from pydantic_ai.models import Model, infer_model
 
+from agent.errors import UnknownModel
 from agent.offline import offline_model
 
 OFFLINE = "offline"
 """The name of the model that needs no provider."""
-
-
-class UnknownModel(Exception):
-    """A model name that leads nowhere; the message says what to do."""
 
 
 def check_model(name: str) -> None:

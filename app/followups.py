@@ -8,8 +8,7 @@
 import logging
 
 from agent import followup
-from agent.errors import AgentError
-from agent.models import UnknownModel
+from agent.errors import AgentError, UnknownModel
 from app.service import Service, voice_of
 from app.speak import Speech
 from scheduler import settle
@@ -62,7 +61,7 @@ async def come_back(service: Service, task: Task) -> None:
             is_work=is_work,
             booked_at=task.created_at,
         )
-    except (AgentError, UnknownModel) as problem:
+    except AgentError as problem:
         if task.attempt < (BUDGET if is_work else REMINDER_ATTEMPTS) and not isinstance(problem, UnknownModel):
             raise TryAgain(str(problem)) from problem
         log.error("a follow-up of tenant %s was not written: %s; its stored words go out", task.tenant, problem)

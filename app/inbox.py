@@ -15,8 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from agent import turn
 from agent.context import TurnContext
-from agent.errors import AgentError
-from agent.models import UnknownModel
+from agent.errors import AgentError, UnknownModel
 from agent.phrases import phrase
 from app.service import Service, language_of, voice_of
 from app.speak import Speech
@@ -144,7 +143,7 @@ async def _write_and_say(
                 [message for message in said if message not in unanswered],
                 unanswered=unanswered,
             )
-        except (AgentError, UnknownModel) as problem:
+        except AgentError as problem:
             if task.attempt < ATTEMPTS and not isinstance(problem, UnknownModel):
                 raise TryAgain(str(problem)) from problem
             log.error("a turn of tenant %s got no answer: %s", task.tenant, problem)

@@ -8,7 +8,6 @@ from zoneinfo import ZoneInfo
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from pydantic_ai import Agent
-from store.secrets import SecretBox
 
 from agent.context import TurnContext, Voice
 from agent.language import detect
@@ -20,6 +19,7 @@ from scheduler.when import known_zone
 from store import tenants
 from store.conversations import Conversation
 from store.database import Database
+from store.secrets import SecretBox
 from store.signals import Signals
 
 FRESH = 2.0

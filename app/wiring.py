@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic_ai.models import Model
-from sqlalchemy import text
-from sqlalchemy.exc import SQLAlchemyError
-from store.secrets import SecretBox
 
 from agent.followup import returning_agent
 from agent.models import Models
 from agent.turn import answering_agent
 from app import followups, inbox, tenants_file
+from app.database import open_database
 from app.service import Service
 from app.settings import Settings, secret_key
 from app.tenants_file import TenantConfig
@@ -33,8 +31,8 @@ from scheduler.poller import DUE, Poller
 from scheduler.task import Task
 from store import tenants
 from store.database import Database
-from store.embedded import EmbeddedServer, EmbeddedServerError
 from store.migrate import migrate
+from store.secrets import SecretBox
 from store.signals import Signals
 
 log = logging.getLogger(__name__)
@@ -85,58 +83,6 @@ def channel_maker(settings: Settings) -> Callable[[TenantConfig, str], Channel |
 
 
 @asynccontextmanager
-async def open_database(settings: Settings) -> AsyncIterator[Database]:
-    """Open the database the settings name, or the embedded one; wait for it, and say so, while it is down.
-
-    Raises EmbeddedServerError, or ValueError for a URL that is none.
-    """
-    server = None
-    if settings.database_url is None:
-        server = await EmbeddedServer.start(settings.data_dir)
-    database = Database(server.url if server else str(settings.database_url))
-    keeper = asyncio.create_task(_keep_up(server, database)) if server else None
-    try:
-        await _wait_for(database)
-        yield database
-    finally:
-        if keeper:
-            keeper.cancel()
-            await asyncio.gather(keeper, return_exceptions=True)
-        await database.close()
-        if server:
-            await server.stop()
-
-
-async def _wait_for(database: Database) -> None:
-    pause = 0.5
-    while True:
-        try:
-            async with database.transaction() as connection:
-                await connection.execute(text("select 1"))
-            return
-        except (SQLAlchemyError, OSError) as problem:
-            reason = str(getattr(problem, "orig", problem)).strip().splitlines()[0]
-            log.warning("the database at %s does not answer yet (%s); waiting for it", database.url, reason)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 5.0)
-
-
-async def _keep_up(server: EmbeddedServer, database: Database) -> None:
-    """Start the embedded server again should it ever be gone."""
-    while True:
-        await asyncio.sleep(2)
-        try:
-            async with database.transaction() as connection:
-                await connection.execute(text("select 1"))
-        except (SQLAlchemyError, OSError):
-            log.warning("the embedded database is gone; starting it again")
-            try:
-                await server.ensure()
-            except EmbeddedServerError as problem:
-                log.error("%s", problem)
-
-
-@asynccontextmanager
 async def running(
     settings: Settings,
     *,
@@ -145,7 +91,10 @@ async def running(
     clock: Clock | None = None,
     database: Database | None = None,
 ) -> AsyncIterator[Running]:
-    """Bring the service up: database, schema, demo tenant, hints, and (with `poll`) the poller."""
+    """Bring the service up: database, schema, demo tenant, hints, and (with `poll`) the poller.
+
+    Raises UnknownModel, EmbeddedServerError, or alembic.util.CommandError for a database newer than this code.
+    """
     async with contextlib.AsyncExitStack() as stack:
         if database is None:
             database = await stack.enter_async_context(open_database(settings))
@@ -172,11 +121,13 @@ async def running(
 @asynccontextmanager
 async def _service(settings: Settings, database: Database, model: Model | None, clock: Clock) -> AsyncIterator[Service]:
     signals = Signals(database)
+    models = Models(model or settings.model)
+    models.find()  # a name that leads nowhere is told now, not at the first message
     service = Service(
         database=database,
         clock=clock,
         signals=signals,
-        models=Models(model or settings.model),
+        models=models,
         box=SecretBox(secret_key(settings)),
         answering=answering_agent(),
         returning=returning_agent(),

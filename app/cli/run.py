@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from agent.models import UnknownModel, check_model
+from agent.errors import UnknownModel
 from app.settings import Settings, SettingsError, load
 from store.embedded import EmbeddedServerError
 
@@ -63,8 +63,6 @@ def run(command: Callable[..., Coroutine[Any, Any, None]], *, level: int = loggi
             fail(str(problem), 2)
         set_up_log(settings, level)
         try:
-            if settings.model is not None:
-                check_model(settings.model)
             asyncio.run(command(settings, *given, **options))
         except UnknownModel as problem:
             fail(f"VUELVO_MODEL: {problem}", 2)

@@ -7,8 +7,8 @@ from typing import Any, get_args
 import click
 
 from app.cli.run import fail, run, show
+from app.database import open_database
 from app.settings import Settings
-from app.wiring import open_database
 from scheduler import find
 from scheduler.cancel import cancel as cancel_tasks
 from scheduler.clock import Clock

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from agent.models import UnknownModel, check_model
+from agent.errors import UnknownModel
+from agent.models import check_model
 from app.cli.run import fail, run, show
 from app.settings import Settings
 from app.tenants_file import TenantFileError, from_stored, load_file, shown

@@ -4,7 +4,8 @@ import pytest
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.models.test import TestModel
 
-from agent.models import Models, UnknownModel, check_model
+from agent.errors import UnknownModel
+from agent.models import Models, check_model
 
 KEYS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "OLLAMA_BASE_URL")
 

@@ -453,7 +453,7 @@ async def test_the_list_comes_in_the_customers_language(text: str, listed: str, 
 async def test_the_one_that_is_meant_is_cancelled(text: str, cancelled: list[int]) -> None:
     desk = Desk(pending=[CALL_ANA, PAY, CALL_BOB])
     reply = await desk.ask(text)
-    assert desk.cancelled == cancelled
+    assert sorted(desk.cancelled) == cancelled  # calls made together run side by side
     assert re.match("Cancelled|Cancelado", reply)
 
 

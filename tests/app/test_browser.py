@@ -48,7 +48,7 @@ async def test_a_reminder_is_asked_for_answered_and_comes_and_is_still_there_aft
         await expect(said.filter(has_text="I'll remind you").nth(1)).to_be_visible(timeout=5000)
         port = url.rpartition(":")[2]
         await process.kill()
-        async with serving(directory=tmp_path, VUELVO_PORT=port):
+        async with serving(directory=tmp_path, environ={"VUELVO_PORT": port}):
             plants = said.filter(has_text="Reminder: water the plants")
             await expect(plants).to_be_visible(timeout=30_000)
             await page.reload()

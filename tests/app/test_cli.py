@@ -33,10 +33,10 @@ class Shell:
         self._environ = {"VUELVO_DATABASE_URL": database_url, "VUELVO_SECRET_KEY": KEY, "ACME_TOKEN": TOKEN}
 
     async def start(self, *words: str, can_write: bool = False, **environ: str) -> Process:
-        return await start(*words, directory=self.directory, can_write=can_write, **{**self._environ, **environ})
+        return await start(*words, directory=self.directory, can_write=can_write, environ={**self._environ, **environ})
 
     async def run(self, *words: str, **environ: str) -> tuple[int, str]:
-        process = await self.start(*words, **environ)
+        process = await self.start(*words, can_write=False, **environ)
         code = await process.ended()
         said = "\n".join(process.said)
         assert "Traceback" not in said, said

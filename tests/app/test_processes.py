@@ -60,8 +60,8 @@ async def test_three_workers_say_two_hundred_tasks_in_order_and_none_twice(
 ) -> None:
     environ = {"VUELVO_DATABASE_URL": database_url, "VUELVO_SECRET_KEY": KEY}
     clock = Clock()
-    async with serving("--no-poller", directory=tmp_path, **environ):
-        workers = [await start("work", directory=tmp_path, **environ) for _ in range(3)]
+    async with serving("--no-poller", directory=tmp_path, environ=environ):
+        workers = [await start("work", directory=tmp_path, environ=environ) for _ in range(3)]
         try:
             await asyncio.gather(*(worker.until_said("working") for worker in workers))
             async with database.transaction() as connection:
@@ -100,7 +100,7 @@ async def test_three_workers_say_two_hundred_tasks_in_order_and_none_twice(
 
 async def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
     async with serving(directory=tmp_path) as (_, url):
-        other = await start("serve", directory=tmp_path, VUELVO_PORT=url.rpartition(":")[2])
+        other = await start("serve", directory=tmp_path, environ={"VUELVO_PORT": url.rpartition(":")[2]})
         assert await other.ended() == 1
         assert [line for line in other.said if "cannot listen" in line and "VUELVO_PORT" in line]
         assert not any("Traceback" in line for line in other.said)
@@ -108,8 +108,8 @@ async def test_a_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
 
 async def test_two_processes_share_the_embedded_database_and_wake_each_other(tmp_path: Path) -> None:
     environ = {"VUELVO_POLL_INTERVAL": "1h"}
-    async with serving("--no-poller", directory=tmp_path, **environ) as (_, url):
-        worker = await start("work", directory=tmp_path, **environ)
+    async with serving("--no-poller", directory=tmp_path, environ=environ) as (_, url):
+        worker = await start("work", directory=tmp_path, environ=environ)
         await worker.until_said("working")
         async with httpx.AsyncClient(base_url=url) as http:
             visitor = await Visitor.open(http)
@@ -148,12 +148,15 @@ async def test_killed_while_the_model_is_writing_the_customer_gets_everything_on
     reminders = (Hangs(), "Time to call Ana.") if is_reminder else ("Time to call Ana.",)
     async with OpenAIServer(*answers, followups=reminders) as model:
         environ = {"VUELVO_MODEL": "openai-chat:local", "OPENAI_BASE_URL": model.url, "OPENAI_API_KEY": "any"}
-        async with serving(directory=tmp_path, **environ) as (process, url), httpx.AsyncClient(base_url=url) as http:
+        async with (
+            serving(directory=tmp_path, environ=environ) as (process, url),
+            httpx.AsyncClient(base_url=url) as http,
+        ):
             visitor = await Visitor.open(http)
             await visitor.say("remind me in 2 seconds to call Ana")
             await eventually(lambda: len(model.asked) == (3 if is_reminder else 2), 30)
             await process.kill()
-        async with serving(directory=tmp_path, **environ) as (_, url), httpx.AsyncClient(base_url=url) as http:
+        async with serving(directory=tmp_path, environ=environ) as (_, url), httpx.AsyncClient(base_url=url) as http:
             again = visitor.at(http)
             await again.until("followup")
             await again.until("reply")

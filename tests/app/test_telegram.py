@@ -151,10 +151,12 @@ async def reached_by(
             process = await start(
                 *("telegram", "set-webhook", "--tenant", "acme"),
                 directory=house.run.settings.data_dir,
-                VUELVO_DATABASE_URL=database_url,
-                VUELVO_SECRET_KEY=KEY,
-                VUELVO_PUBLIC_URL=public,
-                VUELVO_TELEGRAM_API_URL=telegram,
+                environ={
+                    "VUELVO_DATABASE_URL": database_url,
+                    "VUELVO_SECRET_KEY": KEY,
+                    "VUELVO_PUBLIC_URL": public,
+                    "VUELVO_TELEGRAM_API_URL": telegram,
+                },
             )
             assert await process.ended() == 0, process.said
             assert any(f"{public}/hooks/telegram/acme" in line for line in process.said)
@@ -251,15 +253,15 @@ async def test_a_bot_of_one_tenant_is_refused_to_another_in_clear_words(
     for name in ("acme", "globex"):
         channels = f"channels: {{telegram: {{token: '{TOKEN}'}}}}"
         (tmp_path / f"{name}.yaml").write_text(f"tenant: {name}\nname: {name}\ntime_zone: America/Bogota\n{channels}\n")
-    first = await start("tenants", "apply", "acme.yaml", directory=tmp_path, **environ)
+    first = await start("tenants", "apply", "acme.yaml", directory=tmp_path, environ=environ)
     assert await first.ended() == 0, first.said
-    second = await start("tenants", "apply", "globex.yaml", directory=tmp_path, **environ)
+    second = await start("tenants", "apply", "globex.yaml", directory=tmp_path, environ=environ)
     assert await second.ended() == 2
     said = "\n".join(second.said)
     assert "the telegram sender 99 already belongs to tenant 'acme'. Nothing was applied." in said
     assert "Traceback" not in said
     assert TOKEN not in said
-    listed = await start("tenants", "list", directory=tmp_path, **environ)
+    listed = await start("tenants", "list", directory=tmp_path, environ=environ)
     assert await listed.ended() == 0
     assert "globex" not in "\n".join(listed.said)
 
@@ -469,9 +471,9 @@ async def test_a_webhook_for_a_tenant_without_a_bot_is_not_set(
 ) -> None:
     environ: dict[str, Any] = {"VUELVO_DATABASE_URL": database_url, "VUELVO_SECRET_KEY": KEY}
     words = ("telegram", "set-webhook", "--tenant", "nobody")
-    process = await start(*words, directory=tmp_path, VUELVO_PUBLIC_URL="https://bot.example", **environ)
+    process = await start(*words, directory=tmp_path, environ={**environ, "VUELVO_PUBLIC_URL": "https://bot.example"})
     assert await process.ended() == 2
     assert any("there is no tenant 'nobody' with a Telegram channel" in line for line in process.said)
-    process = await start(*words, directory=tmp_path, **environ)
+    process = await start(*words, directory=tmp_path, environ=environ)
     assert await process.ended() == 2
     assert any("VUELVO_PUBLIC_URL" in line for line in process.said)

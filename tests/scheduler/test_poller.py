@@ -391,22 +391,20 @@ async def test_a_lease_is_renewed_while_its_task_runs_longer(database: Database,
         await worker.deliver(task)
 
     (booked,) = await book_turns(database, Clock())
-    async with (
-        working(database_url, slowly, name="first", lease=SECOND) as worker,
-        working(database_url, name="second", lease=SECOND, interval=SECOND / 10) as other,
-    ):
+    async with working(database_url, slowly, name="first", lease=SECOND) as worker:
         await eventually(lambda: len(worker.performed) == 1)
-        claimed_at = worker.performed[0].claimed_at
+        async with working(database_url, name="second", lease=SECOND, interval=SECOND / 10) as other:
+            claimed_at = worker.performed[0].claimed_at
 
-        async def is_twice_as_long() -> bool:
-            async with database.transaction() as connection:
-                return bool(await Clock().now(connection) > claimed_at + 2 * SECOND)
+            async def is_twice_as_long() -> bool:
+                async with database.transaction() as connection:
+                    return bool(await Clock().now(connection) > claimed_at + 2 * SECOND)
 
-        await eventually(is_twice_as_long)
-        assert await fields(database, booked, "state", "fence", "worker") == ("firing", 1, "first")
-        may_end.set()
-        await eventually(lambda: all_in(database, "fired", 1))
-        assert other.performed == []
+            await eventually(is_twice_as_long)
+            assert await fields(database, booked, "state", "fence", "worker") == ("firing", 1, "first")
+            may_end.set()
+            await eventually(lambda: all_in(database, "fired", 1))
+            assert other.performed == []
 
 
 async def test_a_task_whose_lease_was_lost_is_stopped_and_settles_nothing(

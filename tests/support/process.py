@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -78,7 +78,9 @@ class Process:
         return self._process.returncode is None
 
 
-async def start(*words: str, directory: Path, can_write: bool = False, **environ: str) -> Process:
+async def start(
+    *words: str, directory: Path, environ: Mapping[str, str] | None = None, can_write: bool = False
+) -> Process:
     """Start `vuelvo WORDS` in a directory, with nothing of our own environment that could mislead it.
 
     With `can_write` its standard input is ours to `write` to; otherwise it is empty.
@@ -89,7 +91,7 @@ async def start(*words: str, directory: Path, can_write: bool = False, **environ
             str(VUELVO),
             *words,
             cwd=directory,
-            env={**inherited, "PYTHONUNBUFFERED": "1", **environ},
+            env={**inherited, "PYTHONUNBUFFERED": "1", **(environ or {})},
             stdin=asyncio.subprocess.PIPE if can_write else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -98,9 +100,11 @@ async def start(*words: str, directory: Path, can_write: bool = False, **environ
 
 
 @asynccontextmanager
-async def serving(*words: str, directory: Path, **environ: str) -> AsyncIterator[tuple[Process, str]]:
+async def serving(
+    *words: str, directory: Path, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[tuple[Process, str]]:
     """Run `vuelvo serve` on a free port; yields it and its address."""
-    process = await start("serve", *words, directory=directory, **{"VUELVO_PORT": "0", **environ})
+    process = await start("serve", *words, directory=directory, environ={"VUELVO_PORT": "0", **(environ or {})})
     try:
         line = await process.until_said("Vuelvo is here: ")
         yield process, line.split("here: ")[1].rstrip("/")

@@ -1,4 +1,4 @@
-"""`vuelvo migrate` and `vuelvo doctor`."""
+"""`vuelvo doctor`."""
 
 import json
 from datetime import UTC, datetime
@@ -6,37 +6,19 @@ from importlib import metadata
 from typing import Any
 
 import click
-from alembic.util import CommandError
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
-from agent.models import UnknownModel, check_model
-from app.cli.run import fail, run
+from agent.errors import UnknownModel
+from agent.models import check_model
+from app.cli.run import run
+from app.database import open_database
 from app.settings import Settings, secret_key
 from app.tenants_file import TenantFileError, from_stored
-from app.wiring import open_database
 from store import tenants
 from store.database import Database
-from store.migrate import migrate as bring_up
 from store.migrate import newest, revision
 from store.secrets import SecretBox, WrongKey
-
-
-async def _migrate(settings: Settings) -> None:
-    async with open_database(settings) as database:
-        try:
-            changed = await bring_up(database)
-        except CommandError as problem:
-            fail(
-                f"the database's schema is not one this version knows ({problem}): use the version that made it, or newer"
-            )
-        click.echo(f"the schema is at {newest()}" + ("" if changed else ", as before"))
-
-
-@click.command()
-def migrate() -> None:
-    """Bring the database's schema up to date. Replicas may do so at the same time."""
-    run(_migrate)()
 
 
 async def _doctor(settings: Settings, as_json: bool) -> None:
@@ -53,7 +35,7 @@ async def _doctor(settings: Settings, as_json: bool) -> None:
             check_model(settings.model)
         note("model", True, settings.model or "the offline stand-in; set VUELVO_MODEL to connect a real model")
     except UnknownModel as problem:
-        note("model", False, str(problem))
+        note("model", False, f"VUELVO_MODEL: {problem}")
     note("time zones", True, f"tzdata {metadata.version('tzdata')}")
     if as_json:
         click.echo(json.dumps(checks, ensure_ascii=False, indent=2))

@@ -1,0 +1,67 @@
+"""Opening the database a process works with: the one the settings name, or the embedded one, which is kept up."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from app.settings import Settings
+from store.database import Database
+from store.embedded import EmbeddedServer, EmbeddedServerError
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def open_database(settings: Settings) -> AsyncIterator[Database]:
+    """Open the database the settings name, or the embedded one; wait for it, and say so, while it is down.
+
+    Raises EmbeddedServerError, or ValueError for a URL that is none.
+    """
+    server = None
+    if settings.database_url is None:
+        server = await EmbeddedServer.start(settings.data_dir)
+    database = Database(server.url if server else str(settings.database_url))
+    keeper = asyncio.create_task(_keep_up(server, database)) if server else None
+    try:
+        await _wait_for(database)
+        yield database
+    finally:
+        if keeper:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+        await database.close()
+        if server:
+            await server.stop()
+
+
+async def _wait_for(database: Database) -> None:
+    pause = 0.5
+    while True:
+        try:
+            async with database.transaction() as connection:
+                await connection.execute(text("select 1"))
+            return
+        except (SQLAlchemyError, OSError) as problem:
+            reason = str(getattr(problem, "orig", problem)).strip().splitlines()[0]
+            log.warning("the database at %s does not answer yet (%s); waiting for it", database.url, reason)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 5.0)
+
+
+async def _keep_up(server: EmbeddedServer, database: Database) -> None:
+    """Start the embedded server again should it ever be gone."""
+    while True:
+        await asyncio.sleep(2)
+        try:
+            async with database.transaction() as connection:
+                await connection.execute(text("select 1"))
+        except (SQLAlchemyError, OSError):
+            log.warning("the embedded database is gone; starting it again")
+            try:
+                await server.ensure()
+            except EmbeddedServerError as problem:
+                log.error("%s", problem)
