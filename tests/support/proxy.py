@@ -17,7 +17,11 @@ class Proxy:
         self._is_cut = False
         self.held = 0
         """How many pieces it holds back."""
+        self.refused = 0
+        """Connections refused since the last cut."""
         self._lines: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
+        self._asked: dict[asyncio.StreamWriter, bytes] = {}
+        self._silent: set[asyncio.StreamWriter] = set()
 
     def freeze(self) -> None:
         """Hold every byte from now on, and tell nobody: both ends believe the connection is open."""
@@ -30,10 +34,15 @@ class Proxy:
     def cut(self) -> None:
         """Break every connection, and every new one at once."""
         self._is_cut = True
+        self.refused = 0
         self.thaw()
         for ends in self._lines.values():
             for end in ends:
                 end.transport.abort()
+
+    def silence(self, asked: bytes) -> None:
+        """Answer nothing more on the connections that were last asked for something, and tell nobody."""
+        self._silent |= {client for client, request in self._asked.items() if asked in request}
 
     def mend(self) -> None:
         """Let new connections through again."""
@@ -46,18 +55,26 @@ class Proxy:
         self._lines[line] = [writer]
         try:
             if self._is_cut:
+                self.refused += 1
                 return
             from_server, to_server = await asyncio.open_connection(self._host, self._port)
             self._lines[line].append(to_server)
-            await asyncio.gather(self._carry(reader, to_server), self._carry(from_server, writer))
+            await asyncio.gather(self._carry(reader, to_server, writer), self._carry(from_server, writer))
         except (OSError, asyncio.CancelledError):
             pass  # either end hung up, or the test is over
         finally:
+            self._asked.pop(writer, None)
             for end in self._lines.pop(line):
                 end.transport.abort()
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _carry(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asker: asyncio.StreamWriter | None = None
+    ) -> None:
         while piece := await reader.read(65536):
+            if asker is not None:
+                self._asked[asker] = piece
+            if writer in self._silent:
+                continue
             self.held += 1
             await self._flowing.wait()
             self.held -= 1
@@ -75,7 +92,7 @@ class Proxy:
 
 @asynccontextmanager
 async def a_proxy(url: str) -> AsyncIterator[tuple[Proxy, str]]:
-    """Stand between a test and the database of this URL; yields the proxy and the URL that goes through it."""
+    """Stand between a test and the server of this URL; yields the proxy and the URL that goes through it."""
     target = make_url(url)
     proxy = Proxy(target.host or "127.0.0.1", target.port or 5432)
     server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)

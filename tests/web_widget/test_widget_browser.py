@@ -18,7 +18,7 @@ from starlette.routing import Route
 from store import messages
 from store.database import Database
 from tests.support.chromium import open_chromium
-from tests.support.wire import Wire
+from tests.support.proxy import Proxy, a_proxy
 from tests.web_widget.conftest import Service, a_service, a_web_tenant, serve
 
 # One browser for all of them: each test has a profile of its own, and starting one takes longer than most of them.
@@ -31,13 +31,10 @@ class Desk:
 
     service: Service
     browser: Browser
-    wire: Wire
+    wire: Proxy
+    url: str
     complaints: list[str] = field(default_factory=list)
     """What the browser's console said of violated policies and uncaught errors."""
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.wire.port}"
 
     async def context(self, **options: Any) -> BrowserContext:
         """Someone's browser, with a storage of its own."""
@@ -80,8 +77,8 @@ async def desk(browser: Browser, database_url: str) -> AsyncIterator[Desk]:
     database = Database(database_url)
     service = await a_service(database)
     service.answers = True
-    async with service.served() as port, Wire(port).strung() as wire:
-        desk = Desk(service, browser, wire)
+    async with service.served() as port, a_proxy(f"http://127.0.0.1:{port}") as (wire, url):
+        desk = Desk(service, browser, wire, url)
         yield desk
         for context in browser.contexts:
             await context.close()
@@ -138,7 +135,7 @@ async def test_what_was_said_while_the_visitor_was_away_appears_once_each_in_ord
         missed = [f"{count}.{number}" for number in range(count)]
         await desk.service.say_all(conversation, missed)
         told += missed
-        desk.wire.restore()
+        desk.wire.mend()
         await page.evaluate("dispatchEvent(new Event('online'))")
         await _expect(page, *told)
         await expect(page.get_by_text("No connection, trying again…")).to_be_hidden()
@@ -156,7 +153,7 @@ async def test_what_is_written_without_a_connection_is_sent_once_when_it_is_back
     await expect(page.get_by_text("Not sent yet, trying again…")).to_have_count(2)
     await _expect(page, "First", "You said: First", "Second", "Third")
     await expect(page.get_by_placeholder("Write a message")).to_be_editable()
-    desk.wire.restore()
+    desk.wire.mend()
     await _expect(page, "First", "You said: First", "Second", "You said: Second", "Third", "You said: Third")
     await expect(page.locator(".unsent")).to_have_count(0)
     assert await desk.written() == ["First", "Second", "Third"]
@@ -167,7 +164,7 @@ async def test_what_is_written_without_a_connection_is_sent_once_when_it_is_back
     await _write(page, "Fourth")
     await expect(page.get_by_text("Not sent yet, trying again…")).to_have_count(1)
     await page.close()
-    desk.wire.restore()
+    desk.wire.mend()
     page = await desk.page(context)
     await expect(_bubbles(page).last).to_have_text("Assistant: You said: Fourth")
     assert await desk.written() == ["First", "Second", "Third", "Fourth"]
@@ -204,7 +201,7 @@ async def test_a_connection_that_is_dead_without_saying_so_is_noticed(desk: Desk
     await page.goto(desk.url)
     await _write(page, "Hello")
     await _expect(page, "Hello", "You said: Hello")
-    desk.wire.hold(b"/stream")
+    desk.wire.silence(b"/stream")
     await desk.service.say(await desk.conversation(), "Are you there?")
     await page.clock.run_for(26_000)
     await _expect(page, "Hello", "You said: Hello", "Are you there?")
