@@ -40,6 +40,8 @@ class TurnContext:
     database: Database
     clock: Clock
     reply_to: str | None
+    asked_at: datetime
+    """When the message that is answered came in: what a delay counts from, should the answer come late."""
     refuse: Callable[[datetime], str | None]
     """Given when an answer would fall due, why it could not reach the customer then; None when it can."""
     on_booked: Callable[[], None]

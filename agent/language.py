@@ -47,6 +47,8 @@ _TELLS: tuple[tuple[Language, re.Pattern[str]], ...] = (
 )
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+_ADDRESS = re.compile(r"\S{0,200}(?:@|://|www\.)\S{0,200}|\b[\w-]{1,60}(?:\.[\w-]{1,60})+\b")
+"""An e-mail address or a place on the net, which is of no language."""
 
 LONGEST_LOOK = 2_000
 """How many characters of a message are looked at: a language shows long before that."""
@@ -63,7 +65,7 @@ def detect(text: str, default: str) -> str:
     Counts everyday words, which the three share more than one thinks, and the letters only one of them has.
     A tie cannot be told.
     """
-    head = unicodedata.normalize("NFC", text[:LONGEST_LOOK]).lower()
+    head = _ADDRESS.sub(" ", unicodedata.normalize("NFC", text[:LONGEST_LOOK]).lower())
     words = [word.replace("’", "'") for word in _WORD.findall(fold(head))]
     score = {language: sum(word in known for word in words) for language, known in _WORDS.items()}
     for language, tell in _TELLS:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pydantic_ai
 from pydantic_ai.models import Model, infer_model
 
 from agent.errors import UnknownModel
@@ -19,18 +20,24 @@ def check_model(name: str) -> None:
 def _infer(name: str) -> Model[Any]:
     if name == OFFLINE:
         return offline_model()
+    provider, _, rest = name.partition(":")
+    if not provider or not rest:
+        raise UnknownModel(f"model {name!r} does not name a provider and a model: write, for example, openai:{name}")
     try:
         return infer_model(name)
     except ImportError as problem:
         raise UnknownModel(f"model {name!r} needs a library that is not installed: {problem}") from problem
     except Exception as problem:  # each provider has its own way of missing its key
-        raise UnknownModel(f"model {name!r} cannot be used: {problem}") from problem
+        # What follows is advice for programs that use the library, not for who configures this one.
+        words = str(problem).partition(" or pass it")[0].partition("\n")[0]
+        raise UnknownModel(f"model {name!r} cannot be used: {words}") from problem
 
 
 class Models:
     """Makes each named model once, since each has its own connections."""
 
     def __init__(self, default: str | Model[Any] | None = None) -> None:
+        pydantic_ai.BANNER_ENABLED = False  # a terminal here belongs to a conversation
         self._default = default
         self._made: dict[str, Model[Any]] = {}
 

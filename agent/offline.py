@@ -166,7 +166,10 @@ def _unfinished(run: _Run, now: datetime) -> Request | None:
         return None
     request = read(" ".join(words.pop().split()), run.language, now)
     while words:
-        request = complete(request, " ".join(words.pop().split()), now) or request
+        line = " ".join(words.pop().split())
+        begun = read(line, run.language, now)
+        completed = complete(request, line, now)
+        request = completed or (begun if begun.kind in ("no time", "no hour") else request)
     return request if request.kind in ("no time", "no hour", "booking") else None
 
 

@@ -14,7 +14,7 @@ class AgentSection(BaseModel):
     """A Pydantic AI model name such as `openai:gpt-5-mini`; without it the service's."""
     history: int = Field(default=40, ge=2, le=500)
     """How many messages of the conversation the model is given."""
-    answer_timeout: float = Field(default=120, gt=0, le=600)
+    answer_timeout: float = Field(default=60, gt=0, le=600)
     """Seconds one attempt at writing may take."""
     work_timeout: float = Field(default=900, gt=0, le=3600)
     """Seconds one attempt at a follow-up's work may take."""

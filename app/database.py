@@ -15,19 +15,26 @@ from store.embedded import EmbeddedServer, EmbeddedServerError
 log = logging.getLogger(__name__)
 
 
-@asynccontextmanager
-async def open_database(settings: Settings) -> AsyncIterator[Database]:
-    """Open the database the settings name, or the embedded one; wait for it, and say so, while it is down.
+class DatabaseDown(Exception):
+    """The database cannot be used; the message says why."""
 
-    Raises EmbeddedServerError, or ValueError for a URL that is none.
+
+@asynccontextmanager
+async def open_database(settings: Settings, *, is_patient: bool) -> AsyncIterator[Database]:
+    """Open the database the settings name, or the embedded one.
+
+    While it cannot be used, a patient caller waits and says so; for another that is an end. Raises DatabaseDown,
+    EmbeddedServerError.
     """
     server = None
     if settings.database_url is None:
+        if not (settings.data_dir / "postgres").exists():
+            log.warning("there is no database in %s yet; making one", settings.data_dir.absolute())
         server = await EmbeddedServer.start(settings.data_dir)
     database = Database(server.url if server else str(settings.database_url))
     keeper = asyncio.create_task(_keep_up(server, database)) if server else None
     try:
-        await _wait_for(database)
+        await _wait_for(database, is_patient=is_patient)
         yield database
     finally:
         if keeper:
@@ -38,7 +45,7 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
             await server.stop()
 
 
-async def _wait_for(database: Database) -> None:
+async def _wait_for(database: Database, *, is_patient: bool) -> None:
     pause = 0.5
     while True:
         try:
@@ -47,7 +54,9 @@ async def _wait_for(database: Database) -> None:
             return
         except (SQLAlchemyError, OSError) as problem:
             reason = str(getattr(problem, "orig", problem)).strip().splitlines()[0]
-            log.warning("the database at %s does not answer yet (%s); waiting for it", database.url, reason)
+            if not is_patient:
+                raise DatabaseDown(f"the database at {database.url} cannot be used: {reason}") from problem
+            log.warning("the database at %s cannot be used yet (%s); waiting for it", database.url, reason)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5.0)
 

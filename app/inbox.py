@@ -196,6 +196,7 @@ async def _context(
         database=service.database,
         clock=service.clock,
         reply_to=task.reply_to,
+        asked_at=unanswered[-1].at,
         refuse=refuse,
         on_booked=lambda: service.signals.hint(DUE),
         booked_before=list(booked_before),

@@ -128,6 +128,7 @@ def voice_of(tenant: TenantConfig, conversation: Conversation, now: datetime, *,
 
 
 def language_of(tenant: TenantConfig, conversation: Conversation, words: str) -> str:
-    """Return the language to answer in: that of the words, else what the channel knows, else the tenant's first."""
+    """Return the language to answer in, one of the tenant's: that of the words, else what the channel knows, else the first."""
     known = conversation.language if conversation.language in tenant.languages else tenant.languages[0]
-    return detect(words, known)
+    told = detect(words, known)
+    return told if told in tenant.languages else known

@@ -87,17 +87,20 @@ async def running(
     settings: Settings,
     *,
     poll: bool = True,
+    is_patient: bool = True,
     model: Model | None = None,
     clock: Clock | None = None,
     database: Database | None = None,
 ) -> AsyncIterator[Running]:
     """Bring the service up: database, schema, demo tenant, hints, and (with `poll`) the poller.
 
-    Raises UnknownModel, EmbeddedServerError, or alembic.util.CommandError for a database newer than this code.
+    While the database cannot be used, a patient caller waits; for another that is an end.
+
+    Raises UnknownModel, DatabaseDown, EmbeddedServerError, or alembic.util.CommandError for a database newer than this code.
     """
     async with contextlib.AsyncExitStack() as stack:
         if database is None:
-            database = await stack.enter_async_context(open_database(settings))
+            database = await stack.enter_async_context(open_database(settings, is_patient=is_patient))
         await migrate(database)
         service = await stack.enter_async_context(_service(settings, database, model, clock or Clock()))
         await write_demo_tenant(service)

@@ -113,7 +113,7 @@ async def search(
     kind: str | None = None,
     limit: int = 20,
 ) -> Sequence[Found]:
-    """Return tasks by tenant, state and kind, the next due first."""
+    """Return tasks by tenant, state and kind: the next due first, or, of those that have ended, the last ended first."""
     chosen = []
     if tenant is not None:
         chosen += [tasks.c.bucket == bucket_of(tenant), tasks.c.tenant == tenant]
@@ -121,7 +121,8 @@ async def search(
         chosen.append(tasks.c.state.in_(states))
     if kind is not None:
         chosen.append(tasks.c.kind == kind)
-    return await _found(connection, select(*_SHOWN).where(*chosen).order_by(tasks.c.due_at, tasks.c.id).limit(limit))
+    order = [tasks.c.ended_at.desc().nulls_first(), tasks.c.due_at, tasks.c.id]
+    return await _found(connection, select(*_SHOWN).where(*chosen).order_by(*order).limit(limit))
 
 
 async def oldest_due(connection: AsyncConnection, now: datetime | None) -> float:

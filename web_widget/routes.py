@@ -4,6 +4,7 @@ There are no cookies. Who may read what hangs on the session's token alone; the 
 widget, and is only as honest as the browser that tells it.
 """
 
+import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPMethod
@@ -23,6 +24,8 @@ from web_widget.page import Handler, serve_page, serve_script
 from web_widget.sessions import find_session, open_session
 from web_widget.stream import events
 from web_widget.web import Web, WebTenant
+
+log = logging.getLogger(__name__)
 
 LONGEST_TEXT = 4_000
 """Characters of one message of a visitor."""
@@ -68,6 +71,9 @@ class _Door:
             origin = request.headers.get("origin")
             if origin is not None:
                 if not _is_own(request, origin) and not tenant.section.admits(origin):
+                    log.warning(
+                        "the page %r may not embed the widget of tenant %s: see its origins", origin[:200], tenant.name
+                    )
                     raise Problem(
                         403, f"The page {origin} may not embed this widget. Add it to the tenant's web origins."
                     )

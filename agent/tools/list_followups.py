@@ -5,6 +5,7 @@ from typing import Any
 from pydantic_ai import RunContext
 
 from agent.context import TurnContext
+from agent.tools.schedule_followup import local_time
 from scheduler.find import pending_followups
 
 
@@ -17,7 +18,7 @@ async def list_followups(ctx: RunContext[TurnContext]) -> list[dict[str, Any]]:
         {
             "id": found.id,
             "about": str(found.payload.get("about", "")),
-            "local_time": f"{found.booked_for.astimezone(voice.zone):%Y-%m-%d %H:%M}",
+            "local_time": local_time(found.booked_for, voice)[0],
             "time_zone": voice.zone.key,
             "status": "being done now"
             if found.state == "firing"

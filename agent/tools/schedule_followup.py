@@ -14,6 +14,8 @@ from scheduler.find import Found, pending_followups
 from scheduler.when import duration, local_instant
 
 ABOUT_LIMIT = 2000
+PROMPT = timedelta(seconds=10)
+"""A message answered within this time counts as answered when it came."""
 
 
 async def schedule_followup(
@@ -61,13 +63,22 @@ def _due(context: TurnContext, delay: str | None, at: str | None) -> datetime | 
         if at:
             due: datetime | timedelta = local_instant(at, voice.zone, voice.now)
         else:
-            due = duration(delay) if delay else timedelta()
+            due = max(duration(delay) - _lateness(context), timedelta()) if delay else timedelta()
     except BadTime as problem:
         raise ModelRetry(f"{problem}. Nothing was booked.") from problem
     refusal = context.refuse(due if isinstance(due, datetime) else voice.now + due)
     if refusal is not None:
         raise ModelRetry(f"{refusal} Nothing was booked.")
     return due
+
+
+def _lateness(context: TurnContext) -> timedelta:
+    """Return what a delay has lost already, when the turn comes long after the message it answers.
+
+    A few seconds of thinking are not counted: "in ten seconds" is said, and heard, with the answer.
+    """
+    late = context.voice.now - context.asked_at
+    return late if late > PROMPT else timedelta()
 
 
 async def _book(context: TurnContext, about: str, when: str, due: datetime | timedelta) -> Booked:

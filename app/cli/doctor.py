@@ -27,7 +27,7 @@ async def _doctor(settings: Settings, as_json: bool) -> None:
     def note(name: str, is_well: bool, words: str) -> None:
         checks.append({"check": name, "ok": is_well, "detail": words})
 
-    async with open_database(settings) as database:
+    async with open_database(settings, is_patient=False) as database:
         await _look_at_database(database, note)
         await _look_at_tenants(database, settings, note)
     try:

@@ -11,7 +11,7 @@ from store.migrate import newest
 
 
 async def _migrate(settings: Settings) -> None:
-    async with open_database(settings) as database:
+    async with open_database(settings, is_patient=False) as database:
         try:
             changed = await bring_up(database)
         except CommandError as problem:

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from agent.errors import UnknownModel
+from app.database import DatabaseDown
 from app.settings import Settings, SettingsError, load
 from store.embedded import EmbeddedServerError
 
@@ -41,7 +42,17 @@ def set_up_log(settings: Settings, level: int = logging.INFO) -> None:
     )
     logging.basicConfig(level=level, handlers=[handler], force=True)
     # Their info lines repeat addresses, and a Telegram token stands in its address.
-    for library in ("httpx", "httpcore", "uvicorn.error", "aiogram", "aiohttp", "openai", "anthropic", "twilio"):
+    for library in (
+        "httpx",
+        "httpx2",
+        "httpcore",
+        "uvicorn.error",
+        "aiogram",
+        "aiohttp",
+        "openai",
+        "anthropic",
+        "twilio",
+    ):
         logging.getLogger(library).setLevel(logging.WARNING)
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
@@ -66,7 +77,7 @@ def run(command: Callable[..., Coroutine[Any, Any, None]], *, level: int = loggi
             asyncio.run(command(settings, *given, **options))
         except UnknownModel as problem:
             fail(f"VUELVO_MODEL: {problem}", 2)
-        except EmbeddedServerError as problem:
+        except (EmbeddedServerError, DatabaseDown) as problem:
             fail(str(problem))
         except (KeyboardInterrupt, asyncio.CancelledError):
             raise SystemExit(130) from None

@@ -31,7 +31,7 @@ def _row(task: Found) -> dict[str, Any]:
 
 
 async def _list(settings: Settings, tenant: str | None, status: str, as_json: bool, limit: int) -> None:
-    async with open_database(settings) as database:
+    async with open_database(settings, is_patient=False) as database:
         await migrate(database)
         async with database.transaction() as connection:
             found = await find.search(
@@ -50,12 +50,12 @@ async def _list(settings: Settings, tenant: str | None, status: str, as_json: bo
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 def list_tasks(tenant: str | None, status: str, as_json: bool, limit: int) -> None:
-    """List tasks, the next due first."""
+    """List tasks: the next due first, or, of those that have ended, the last ended first."""
     run(_list)(tenant=tenant, status=status, as_json=as_json, limit=limit)
 
 
 async def _get(settings: Settings, task: int, payload: bool, as_json: bool) -> None:
-    async with open_database(settings) as database:
+    async with open_database(settings, is_patient=False) as database:
         await migrate(database)
         async with database.transaction() as connection:
             found = await find.get(connection, None, task)
@@ -68,7 +68,7 @@ async def _get(settings: Settings, task: int, payload: bool, as_json: bool) -> N
         else:
             for name, value in row.items():
                 if value is not None:
-                    click.echo(f"{name}: {value}")
+                    click.echo(f"{name}: {json.dumps(value, ensure_ascii=False) if name == 'payload' else value}")
 
 
 @tasks.command()
@@ -81,7 +81,7 @@ def get(task: int, payload: bool, as_json: bool) -> None:
 
 
 async def _cancel(settings: Settings, task: int, as_json: bool) -> None:
-    async with open_database(settings) as database:
+    async with open_database(settings, is_patient=False) as database:
         await migrate(database)
         async with database.transaction() as connection:
             found = await find.get(connection, None, task)

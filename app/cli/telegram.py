@@ -17,7 +17,7 @@ def telegram() -> None:
 async def _set_webhook(settings: Settings, tenant: str) -> None:
     if settings.public_url is None:
         fail("set VUELVO_PUBLIC_URL to the address under which Telegram reaches this service", 2)
-    async with running(settings, poll=False) as house:
+    async with running(settings, poll=False, is_patient=False) as house:
         config = await house.service.tenant(tenant)
         section = config.channels.telegram if config else None
         if section is None:

@@ -41,7 +41,7 @@ async def _apply(settings: Settings, files: tuple[str, ...]) -> None:
             problems.append(f"tenant {config.tenant}: agent.model: {problem}")
     if problems:
         fail("\n".join(problems) + "\nNothing was applied.", 2)
-    async with running(settings, poll=False) as house:
+    async with running(settings, poll=False, is_patient=False) as house:
         try:
             changed = await apply_tenants(house.service, configs)
         except SenderTaken as problem:
@@ -58,7 +58,7 @@ def apply(files: tuple[str, ...]) -> None:
 
 
 async def _list(settings: Settings, as_json: bool) -> None:
-    async with running(settings, poll=False) as house:
+    async with running(settings, poll=False, is_patient=False) as house:
         async with house.service.database.transaction() as connection:
             rows = await stored.find_all(connection)
         configs = [from_stored(row.config, house.service.box) for row in rows]
@@ -87,7 +87,7 @@ def list_tenants(as_json: bool) -> None:
 
 
 async def _show(settings: Settings, tenant: str) -> None:
-    async with running(settings, poll=False) as house:
+    async with running(settings, poll=False, is_patient=False) as house:
         found = await house.service.tenant(tenant)
     if found is None:
         fail(f"there is no tenant {tenant!r}: see vuelvo tenants list", 2)

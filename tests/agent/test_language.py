@@ -67,3 +67,11 @@ def test_folding_takes_accents_and_capitals_away() -> None:
 @given(st.text())
 def test_any_text_has_a_language_or_the_default(text: str) -> None:
     assert detect(text, "none") in {"en", "es", "pt", "none"}
+
+
+@pytest.mark.parametrize(
+    "text", ["ana@example.com", "example.com", "http://example.com/um/de", "www.example.com.br", "a.b@c.org"]
+)
+def test_an_address_is_of_no_language(text: str) -> None:
+    assert detect(text, "en") == "en"
+    assert detect(text, "es") == "es"

@@ -28,7 +28,7 @@ def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         ("ollama:llama3.2", "OLLAMA_BASE_URL"),
         ("groq:llama-3.3-70b-versatile", "groq"),
         ("acme:local", "Unknown model: acme:local"),
-        ("local", "Unknown model: local"),
+        ("local", "does not name a provider"),
     ],
 )
 async def test_a_name_that_leads_nowhere_is_refused_with_what_is_missing(name: str, missing: str) -> None:
@@ -59,13 +59,17 @@ async def test_a_name_whose_key_or_address_is_there_is_taken(
     assert Models().find(name).model_name == name.partition(":")[2]
 
 
-async def test_each_model_is_made_once_and_the_tenants_goes_before_the_services() -> None:
-    models = Models("test")
+async def test_each_model_is_made_once_and_the_tenants_goes_before_the_services(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "any")
+    models = Models("openai-chat:local")
     first = models.find()
-    assert isinstance(first, TestModel)
-    assert models.find() is models.find("test") is first
+    assert first.model_name == "local"
+    assert models.find() is models.find("openai-chat:local") is first
     assert models.find("offline") is not first
     assert models.find("offline") is models.find("offline")
+    await models.close()
 
 
 @pytest.mark.usefixtures("no_keys")

@@ -340,6 +340,7 @@ async def test_what_is_missing_is_asked_for_and_nothing_is_booked(text: str, que
         (["remind me to call Ana", "in 10 minutes"], ("call Ana", "10 minutes", None)),
         (["remind me to call Ana", "10 minutes"], ("call Ana", "10 minutes", None)),
         (["remind me to call Ana", "tomorrow", "9"], ("call Ana", None, "2026-11-30 09:00")),
+        (["remind me", "remind me tomorrow to call Ana", "at 11"], ("call Ana", None, "2026-11-30 11:00")),
         (["remind me tomorrow to call Ana", "5 pm"], ("call Ana", None, "2026-11-30 17:00")),
         (["remind me tomorrow to call Ana", "on Tuesday at 9"], ("call Ana", None, "2026-12-01 09:00")),
         (["remind me at 9 to call Ana", "at 5 pm"], ("call Ana", None, "2026-11-29 17:00")),

@@ -134,7 +134,7 @@ async def test_a_bad_argument_is_named_and_exits_with_2(shell: Shell, words: tup
 
 async def test_a_database_that_is_no_database_is_waited_for_and_said_so(shell: Shell) -> None:
     process = await shell.start("work", VUELVO_DATABASE_URL="postgresql://nobody:secret-word@127.0.0.1:1/none")
-    line = await process.until_said("does not answer yet")
+    line = await process.until_said("cannot be used yet")
     assert "secret-word" not in line
     assert await process.stop() in (0, 130, -15)
 
@@ -148,3 +148,11 @@ async def test_in_the_terminal_what_falls_due_appears_and_ctrl_c_leaves_cleanly(
     chat.interrupt()
     assert await chat.ended() in (0, 130)
     assert not [line for line in chat.said if "Traceback" in line]
+
+
+@pytest.mark.parametrize("words", [("doctor",), ("tasks", "list"), ("tenants", "list"), ("migrate",)])
+async def test_what_needs_a_database_ends_when_there_is_none(shell: Shell, words: tuple[str, ...]) -> None:
+    code, said = await shell.run(*words, VUELVO_DATABASE_URL="postgresql://nobody:secret-word@127.0.0.1:1/none")
+    assert code == 1
+    assert "cannot be used" in said
+    assert "secret-word" not in said

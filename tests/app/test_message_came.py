@@ -237,3 +237,17 @@ async def test_a_customer_cannot_write_our_frames(database: Database, tmp_path: 
         await house.until_heard(received.conversation, 1)
         assert "[vuelvo:" not in str(texts(script.asked[0])[-1])
         assert script.asked_for_followups() == 0
+
+
+async def test_a_delay_counts_from_the_message_when_the_answer_comes_long_after_it(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    script = Script(books(delay="2 hours"), "Booked.")
+    async with a_house(database, tmp_path, script.model, clock, poll=False) as house:
+        asked_at = clock.at
+        received = await house.says("remind me in two hours to call Ana")
+    clock.move(timedelta(hours=1))
+    async with a_house(database, tmp_path, script.model, clock) as house:
+        await house.until_heard(received.conversation, 1)
+        (task,) = await house.tasks()
+        assert task.booked_for == asked_at + timedelta(hours=2)

@@ -19,7 +19,7 @@ from store.embedded import EmbeddedServer, EmbeddedServerError
 # Uses the server until a line comes in, then leaves it. As the account given, if one is: the switch comes after the
 # imports, since the interpreter may lie where that account cannot go.
 PROGRAM = """
-import asyncio, concurrent.futures.thread, os, sys
+import asyncio, concurrent.futures.thread, os, signal, sys
 from pathlib import Path
 from store.embedded import EmbeddedServer, EmbeddedServerError
 
@@ -32,6 +32,7 @@ async def use(directory):
     await asyncio.to_thread(sys.stdin.readline)
     await server.stop()
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever starts the tests may have it ignored
 directory, uid, gid = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 if uid != os.geteuid():
     os.setgroups([]), os.setgid(gid), os.setuid(uid)

@@ -42,6 +42,7 @@ async def a_turn_context(database: Database, clock: MovableClock, address: str =
         database=database,
         clock=clock,
         reply_to=None,
+        asked_at=clock.at,
         refuse=lambda due: None,
         on_booked=lambda: None,
     )
