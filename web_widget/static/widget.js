@@ -825,6 +825,10 @@
   }
 
   function setOpen(isWanted, isFocused) {
+    if (isOpen && !isWanted && seen !== Infinity && document.visibilityState === "visible") {
+      acknowledge();
+      seen = Math.max(seen, cursor); // what was on the screen is no news, even before the service has heard of it
+    }
     isOpen = isWanted;
     panel.hidden = !isOpen;
     launcher.ariaExpanded = String(isOpen);
