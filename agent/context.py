@@ -1,9 +1,11 @@
 """What a run of the agent is given. Identity comes from here, never from what the model writes."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from zoneinfo import ZoneInfo
+
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agent.section import AgentSection
 from scheduler.book import Booked
@@ -42,6 +44,8 @@ class TurnContext:
     reply_to: str | None
     asked_at: datetime
     """When the message that is answered came in: what a delay counts from, should the answer come late."""
+    hold: Callable[[AsyncConnection], Awaitable[object]]
+    """Locks the turn's claim for the rest of a transaction; raises LostClaim when it is another worker's by now."""
     refuse: Callable[[datetime], str | None]
     """Given when an answer would fall due, why it could not reach the customer then; None when it can."""
     on_booked: Callable[[], None]

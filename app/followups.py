@@ -8,7 +8,7 @@
 import logging
 
 from agent import followup
-from agent.errors import AgentError, UnknownModel
+from agent.errors import AgentError, NothingToSay, UnknownModel
 from app.service import Service, voice_of
 from app.speak import Speech
 from scheduler import settle
@@ -52,6 +52,8 @@ async def come_back(service: Service, task: Task) -> None:
     about, is_work = str(task.payload.get("about", "")), bool(task.payload.get("is_work"))
     language = str(task.payload.get("language") or tenant.languages[0])
     try:
+        if task.attempt > BUDGET:
+            raise NothingToSay("its last attempts ended without a word, as they do when a worker is killed")
         words = await followup.write(
             service.returning,
             service.models.find(tenant.agent.model),

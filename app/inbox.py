@@ -10,12 +10,13 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from sqlalchemy.exc import IntegrityError
 
 from agent import turn
 from agent.context import TurnContext
-from agent.errors import AgentError, UnknownModel
+from agent.errors import AgentError, NothingToSay, UnknownModel
 from agent.phrases import phrase
 from app.service import Service, language_of, voice_of
 from app.speak import Speech
@@ -23,10 +24,11 @@ from app.tenants_file import TenantConfig
 from channels.message import REACHABLE, Inbound, Origin, Received
 from scheduler import settle
 from scheduler.errors import TryAgain
-from scheduler.find import booked_by
+from scheduler.find import booked_for_the_same
 from scheduler.gather import gather_turn
 from scheduler.hold import WINDOW_CLOSED, release
 from scheduler.poller import DUE
+from scheduler.retry import BUDGET
 from scheduler.task import Task
 from store import contacts, conversations, messages
 from store.contacts import Contact
@@ -136,6 +138,8 @@ async def _write_and_say(
         unanswered = _unanswered(conversation, said)
         context = await _context(service, tenant, conversation, unanswered, task)
         try:
+            if task.attempt > BUDGET:
+                raise NothingToSay("its last attempts ended without a word, as they do when a worker is killed")
             words = await turn.answer(
                 service.answering,
                 service.models.find(tenant.agent.model),
@@ -182,7 +186,9 @@ async def _context(
 ) -> TurnContext:
     async with service.database.transaction() as connection:
         now = await service.clock.now(connection)
-        booked_before = await booked_by(connection, task.tenant, task.id) if task.attempt > 1 else ()
+        booked_before = await booked_for_the_same(
+            connection, task.tenant, conversation.id, turn=task.id, since=unanswered[0].at
+        )
     channel = None if conversation.channel == "web" else await service.channel(tenant, conversation.channel)
     origin = Origin(conversation.channel, conversation.address, conversation.last_inbound_at)
 
@@ -197,6 +203,7 @@ async def _context(
         clock=service.clock,
         reply_to=task.reply_to,
         asked_at=unanswered[-1].at,
+        hold=partial(settle.is_cancelled, task=task),
         refuse=refuse,
         on_booked=lambda: service.signals.hint(DUE),
         booked_before=list(booked_before),

@@ -98,6 +98,35 @@ async def booked_by(connection: AsyncConnection, tenant: str, parent: int) -> Se
     )
 
 
+async def booked_for_the_same(
+    connection: AsyncConnection, tenant: str, conversation: int, *, turn: int, since: datetime
+) -> Sequence[Found]:
+    """Return the pending follow-ups that answering these very messages, the oldest from `since`, has booked already.
+
+    By an earlier attempt at this turn that was cut off, or by a turn before it that failed for good after it had booked.
+    """
+    parent = tasks.alias("parent")
+    return await _found(
+        connection,
+        select(*_SHOWN)
+        .join_from(
+            tasks,
+            parent,
+            (parent.c.bucket == tasks.c.bucket) & (parent.c.tenant == tasks.c.tenant) & (parent.c.id == tasks.c.parent),
+        )
+        .where(
+            tasks.c.bucket == bucket_of(tenant),
+            tasks.c.tenant == tenant,
+            tasks.c.conversation == conversation,
+            tasks.c.kind == "followup",
+            tasks.c.state.in_(ACTIVE),
+            tasks.c.created_at >= since,
+            (parent.c.id == turn) | (parent.c.state == "failed"),
+        )
+        .order_by(tasks.c.id),
+    )
+
+
 async def get(connection: AsyncConnection, tenant: str | None, task: int) -> Found | None:
     """Return one task, of this tenant or (None) of any."""
     of_tenant = [] if tenant is None else [tasks.c.bucket == bucket_of(tenant), tasks.c.tenant == tenant]

@@ -19,7 +19,7 @@ from scheduler.claim import claim, next_due
 from scheduler.clock import Clock
 from scheduler.errors import LostClaim, TryAgain
 from scheduler.lease import renew
-from scheduler.retry import BUDGET, backoff
+from scheduler.retry import BUDGET, QUARANTINE, backoff
 from scheduler.task import Task
 from scheduler.worker import gone, worker_name
 from store.database import Database
@@ -129,7 +129,7 @@ class Poller:
 
     async def _run(self, task: Task) -> None:
         try:
-            if task.attempt > BUDGET and not task.sending:
+            if task.attempt > QUARANTINE and not task.sending:
                 raise TryAgain("its last attempts ended without a word, as they do when a worker is killed")
             await self._perform(task)
         except LostClaim as lost:

@@ -5,6 +5,9 @@ from datetime import timedelta
 
 BUDGET = 5
 """Attempts at one thing (writing, or sending) before it is given up."""
+QUARANTINE = 2 * BUDGET
+"""Attempts after which a task that seems to kill its workers is not performed any more. Past BUDGET whoever performs it
+still has the chance to do the least that was promised, without what may have killed them."""
 FIRST = timedelta(seconds=1)
 LONGEST = timedelta(minutes=5)
 

@@ -17,6 +17,7 @@ async def cancel_followup(ctx: RunContext[TurnContext], id: int) -> dict[str, An
     """
     context, voice = ctx.deps, ctx.deps.voice
     async with context.database.transaction() as connection:
+        await context.hold(connection)
         pending = await pending_followups(connection, voice.tenant, voice.conversation)
         about = next((str(found.payload.get("about", "")) for found in pending if found.id == id), None)
         if about is None:

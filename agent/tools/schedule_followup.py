@@ -85,6 +85,7 @@ async def _book(context: TurnContext, about: str, when: str, due: datetime | tim
     voice = context.voice
     same = hashlib.sha256(f"{when}\n{about.casefold()}".encode()).hexdigest()[:24]
     async with context.database.transaction() as connection:
+        await context.hold(connection)
         pending = await pending_followups(connection, voice.tenant, voice.conversation)
         try:
             booked = await book(

@@ -3,15 +3,18 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic_ai.exceptions import ModelHTTPError
+from sqlalchemy import text
 
 from agent.models import Models
 from app.inbox import ATTEMPTS
 from scheduler import recovery
 from store.database import Database
 from tests.support.clock import MovableClock
+from tests.support.factories import a_followup
 from tests.support.house import House, a_house
 from tests.support.model import Script, books, texts
 from tests.support.wait import eventually
@@ -251,3 +254,42 @@ async def test_a_delay_counts_from_the_message_when_the_answer_comes_long_after_
         await house.until_heard(received.conversation, 1)
         (task,) = await house.tasks()
         assert task.booked_for == asked_at + timedelta(hours=2)
+
+
+async def test_a_turn_that_lost_its_claim_books_nothing_any_more(database: Database, tmp_path: Path) -> None:
+    script = Script(books("ring Ana back", delay="1h"), "never said", stops_at=1)
+    async with a_house(database, tmp_path, script.model) as house:
+        received = await house.says("remind me in an hour to call Ana")
+        await eventually(lambda: len(script.asked) == 1)
+        async with database.transaction() as connection:
+            assert await recovery.recover(connection, house.service.clock, await recovery.holders(connection)) == 1
+        house.service.models = Models(Script(books("call Ana", delay="1h"), "Booked.").model)
+        house.wake()
+        assert await house.until_heard(received.conversation, 1) == ["Booked."]
+        script.gate.set()
+        await eventually(lambda: not house.run.poller._running if house.run.poller else False)
+        assert [task.payload["about"] for task in await house.tasks()] == ["call Ana"]
+        assert await house.heard(received.conversation) == ["Booked."]
+
+
+async def test_what_a_turn_booked_before_it_failed_for_good_is_not_booked_again_by_the_next(
+    database: Database, tmp_path: Path
+) -> None:
+    script = Script(books("call Ana", delay="1h"), "Booked.")
+    async with a_house(database, tmp_path, script.model, poll=False) as house:
+        received = await house.says("remind me in an hour to call Ana")
+        (turn,) = await house.tasks(kind="turn")
+        async with database.transaction() as connection:
+            more: dict[str, Any] = {"parent": turn.id, "idempotency_key": f"turn:{turn.id}:x"}
+            await a_followup(connection, house.service.clock, received.conversation, due=timedelta(hours=1), **more)
+            await connection.execute(
+                text("update tasks set state = 'failed', error = 'unforeseen', ended_at = now() where id = :id"),
+                {"id": turn.id},
+            )
+            await connection.execute(
+                text("""update tasks set payload = '{"about": "call Ana", "when": "1h"}' where kind = 'followup'""")
+            )
+    async with a_house(database, tmp_path, script.model) as house:
+        await house.says("hello?", provider_id="another")
+        await house.until_heard(received.conversation, 1)
+        assert len(await house.tasks()) == 1

@@ -10,6 +10,7 @@ from pydantic_ai.messages import ToolCallPart
 from sqlalchemy import text
 
 from app.followups import REMINDER_ATTEMPTS
+from scheduler.retry import BUDGET
 from store.database import Database
 from tests.support.clock import MovableClock
 from tests.support.factories import a_followup
@@ -259,3 +260,19 @@ async def test_nobody_sees_or_cancels_what_another_customer_has_booked(
         answer = str(script.asked[-1][-1])
         assert "call Ana" not in answer
         assert (await house.tasks())[0].state == "scheduled"
+
+
+async def test_a_reminder_that_met_a_crash_loop_goes_out_as_it_was_booked_without_the_model(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    script = Script(*BOOKED)
+    async with a_house(database, tmp_path, script.model, clock) as house:
+        conversation = await book(house)
+        async with database.transaction() as connection:  # as often as its worker was killed
+            await connection.execute(
+                text("update tasks set attempt = :times where kind = 'followup'"), {"times": BUDGET}
+            )
+        clock.move(timedelta(seconds=10))
+        house.wake()
+        assert (await house.until_heard(conversation, 2))[1] == "Reminder: call Ana"
+        assert script.asked_for_followups() == 0

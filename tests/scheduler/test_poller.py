@@ -18,7 +18,7 @@ from scheduler import cancel, recovery, settle
 from scheduler.clock import Clock
 from scheduler.errors import TryAgain
 from scheduler.poller import DUE, Poller
-from scheduler.retry import BUDGET, LONGEST
+from scheduler.retry import BUDGET, LONGEST, QUARANTINE
 from scheduler.task import Task
 from store.database import Database
 from store.signals import Signals
@@ -324,7 +324,7 @@ async def test_a_task_under_which_every_worker_dies_is_given_up_before_it_kills_
     deadly, unresolved = await book_turns(database, Clock(), 2)
     async with database.transaction() as connection:
         await connection.execute(
-            text("update tasks set attempt = :done, sending = id = :id"), {"done": BUDGET, "id": unresolved}
+            text("update tasks set attempt = :done, sending = id = :id"), {"done": QUARANTINE, "id": unresolved}
         )
     async with working(database_url) as worker:
         await eventually(lambda: len(worker.performed) == 1)

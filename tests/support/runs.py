@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from agent.context import TurnContext, Voice
 from agent.section import AgentSection
 from store.database import Database
@@ -31,6 +33,10 @@ def a_voice(**more: Any) -> Voice:
     return Voice(**{**usual, **more})
 
 
+async def _held(_: AsyncConnection) -> None:
+    """The claim is never lost here."""
+
+
 async def a_turn_context(database: Database, clock: MovableClock, address: str = "ana", **voice: Any) -> TurnContext:
     """Return a live turn in a conversation of its own."""
     async with database.transaction() as connection:
@@ -43,6 +49,7 @@ async def a_turn_context(database: Database, clock: MovableClock, address: str =
         clock=clock,
         reply_to=None,
         asked_at=clock.at,
+        hold=_held,
         refuse=lambda due: None,
         on_booked=lambda: None,
     )
