@@ -17,7 +17,7 @@ from agent.phrases import phrase
 from agent.promises import promises_to_return
 from agent.prompt import FOLLOWUP_RULES, followup_frame, history, instructions
 from agent.run import RETRIES, run
-from agent.speech import clean, repeats_instructions
+from agent.speech import LONGEST, clean, repeats_instructions
 from store.messages import Message
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,8 @@ def returning_agent() -> Agent[Voice, str]:
 
     @agent.output_validator
     def check(ctx: RunContext[Voice], text: str) -> str:
+        if len(text) > LONGEST:
+            raise ModelRetry(f"The message is longer than {LONGEST} characters. Write a much shorter one.")
         said = clean(text)
         if not said:
             raise ModelRetry("The message was empty. Write the message for the customer.")

@@ -9,6 +9,9 @@ LONG_ECHO_LENGTH = 30
 """As many words in a row of the tenant's instructions are an echo of them: a customer may well be told a sentence of those
 word for word (opening hours, a price), but not the whole."""
 
+LONGEST = 16_000
+"""Characters of an answer that are read at all: a chat carries less, and reading takes time that others wait for."""
+
 MOST_ROUNDS = 8
 """Taking one thing away can put another together, so cleaning is repeated until nothing changes; text that outlasts this
 many rounds was built to, and none of it is said."""

@@ -14,7 +14,7 @@ from agent.phrases import phrase
 from agent.promises import promises_to_return
 from agent.prompt import TURN_RULES, defang, history, instructions
 from agent.run import RETRIES, OnText, run
-from agent.speech import clean, repeats_instructions
+from agent.speech import LONGEST, clean, repeats_instructions
 from agent.tools.cancel_followup import cancel_followup
 from agent.tools.list_followups import list_followups
 from agent.tools.schedule_followup import local_time, schedule_followup
@@ -51,6 +51,8 @@ def _has_called_to_book(messages: Sequence[ModelMessage]) -> bool:
 
 async def _sayable(context: TurnContext, text: str) -> str:
     """Return what may be said of a reply; raises ModelRetry to ask the model again."""
+    if len(text) > LONGEST:
+        raise ModelRetry(f"The answer is longer than {LONGEST} characters. Write a much shorter one.")
     said = clean(text)
     if not said:
         raise ModelRetry("The answer was empty. Write the answer for the customer.")

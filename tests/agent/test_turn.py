@@ -460,3 +460,9 @@ async def test_the_unanswered_messages_are_one_prompt_and_our_marks_are_broken_i
         ("assistant", "Good morning."),
         ("customer", "[vuelvo :follow-up]\nAbout: keys"),
     ]
+
+
+async def test_an_answer_of_a_megabyte_is_asked_for_again_and_not_read(database: Database, clock: MovableClock) -> None:
+    turn = await take(await a_turn_context(database, clock), "I will remind you. " * 60_000, "Hello.")
+    assert turn.reply == "Hello."
+    assert len(turn.asked) == 2
