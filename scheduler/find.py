@@ -103,7 +103,7 @@ async def booked_for_the_same(
 ) -> Sequence[Found]:
     """Return the pending follow-ups that answering these very messages, the oldest from `since`, has booked already.
 
-    By an earlier attempt at this turn that was cut off, or by a turn before it that failed for good after it had booked.
+    By an earlier attempt at this turn, or by another turn that has not answered: cut off, or failed after it had booked.
     """
     parent = tasks.alias("parent")
     return await _found(
@@ -121,7 +121,7 @@ async def booked_for_the_same(
             tasks.c.kind == "followup",
             tasks.c.state.in_(ACTIVE),
             tasks.c.created_at >= since,
-            (parent.c.id == turn) | (parent.c.state == "failed"),
+            (parent.c.id == turn) | parent.c.state.in_((*ACTIVE, "failed")),
         )
         .order_by(tasks.c.id),
     )
