@@ -1,28 +1,34 @@
 """Claiming: taking due tasks so that nobody else does.
 
-Two statements, one for tasks that work and one for tasks that speak; each can be pasted into psql.
+Two statements, one for tasks that speak and one for tasks that are to be written; each can be pasted into psql.
 
 To speak, a task needs its conversation's lane. The statement goes in steps, and the order of the steps is the point:
 1. candidates: what is due, joined to conversations whose lane is free. Without the join a conversation with thousands of
    due rows behind a held lane would fill the candidates and starve everybody else.
 2. those conversations' rows are locked, skipping what is locked, and the lane is looked at again on the locked row.
-3. the first due task of each, locked likewise. (A partial unique index instead of the lane would fail a whole batch
-   when two due rows share a conversation; a NOT EXISTS alone would let an earlier row that arrives late slip by.)
+3. the first due task of each, chosen without a look at locks, and only then locked: where somebody holds that very row,
+   the conversation is left alone, since its second must not pass the first. (A partial unique index instead of the lane
+   would fail a whole batch when two due rows share a conversation; a NOT EXISTS alone would let an earlier row that
+   arrives late slip by.)
 4. task and lane are updated together.
 
 Follow-ups booked for a time are said in the order of their times, although they are written side by side: one waits
 while an elder of its conversation, booked for an earlier time, is still being written, but no longer than PATIENCE after
 the elder was due. Work that was not booked for a time (a check that takes minutes) is nobody's elder.
+
+A batch is fair: afterwards no tenant holds more than about as much as is left free, so that one whose model hangs cannot
+take all (the dynamic threshold of Choudhury and Hahne, 1998).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
-from scheduler.task import CLAIMED, Task, task_of
+from scheduler.task import CLAIMED, Pool, Task, task_of
 
 PATIENCE = timedelta(seconds=30)
 
@@ -49,21 +55,28 @@ claimed as (
  returning t.*)
 """
 
+# What a tenant holds afterwards must not exceed what is left free; one that holds as much already is not looked at.
+BUSY = "unnest(cast(:busy as text[]), cast(:held as int[])) as busy (tenant, held) using (tenant)"
+IN_SHARE = "nth = 1 or coalesce(held, 0) + nth <= :free - nth"
+NTH = "row_number() over (partition by tenant order by due_at, id) as nth"
+
 CLAIM_TO_SPEAK = f"""
-with candidate as materialized (
-    select t.bucket, t.tenant, t.conversation
+with due as materialized (
+    select t.bucket, t.tenant, t.conversation, t.due_at, t.id
       from tasks t
       join conversations c on c.bucket = t.bucket and c.tenant = t.tenant and c.id = t.conversation
-     where {DUE_TO_SPEAK} and c.lane_task is null
+     where {DUE_TO_SPEAK} and c.lane_task is null and t.tenant <> all(cast(:full as text[]))
      order by t.due_at, t.id
      limit :slots),
+candidate as materialized (
+    select * from (select *, {NTH} from due) as ranked left join {BUSY} where {IN_SHARE}),
 lane as materialized (
     select c.bucket, c.tenant, c.id
       from conversations c
      where (c.bucket, c.tenant, c.id) in (select bucket, tenant, conversation from candidate)
        and c.lane_task is null
        for no key update skip locked),
-pick as materialized (
+first as materialized (
     select first.*
       from lane
      cross join lateral (
@@ -71,8 +84,13 @@ pick as materialized (
            from tasks t
           where t.bucket = lane.bucket and t.tenant = lane.tenant and t.conversation = lane.id and {DUE_TO_SPEAK}
           order by t.due_at, t.id
-          limit 1
-            for update skip locked) as first),
+          limit 1) as first),
+pick as materialized (
+    select t.bucket, t.tenant, t.id
+      from tasks t
+      join first on first.bucket = t.bucket and first.tenant = t.tenant and first.id = t.id
+     where {DUE_TO_SPEAK}
+       for update of t skip locked),
 {CLAIM},
 held as (
     update conversations c
@@ -82,14 +100,17 @@ held as (
 select {CLAIMED} from claimed order by due_at, id
 """
 
-CLAIM_TO_WORK = f"""
-with pick as materialized (
-    select t.bucket, t.tenant, t.id
+CLAIM_TO_WRITE = f"""
+with due as materialized (
+    select t.bucket, t.tenant, t.due_at, t.id
       from tasks t
      where t.state = 'scheduled' and t.hold is null and not t.lane and t.due_at <= {NOW}
+       and (t.booked_for > t.created_at) = :is_timed and t.tenant <> all(cast(:full as text[]))
      order by t.due_at, t.id
      limit :slots
        for update skip locked),
+pick as materialized (
+    select * from (select *, {NTH} from due) as ranked left join {BUSY} where {IN_SHARE}),
 {CLAIM}
 select {CLAIMED} from claimed order by due_at, id
 """
@@ -98,31 +119,63 @@ select {CLAIMED} from claimed order by due_at, id
 # reads the whole table when there is none.
 NEXT_DUE = f"""
 select {NOW} as now,
+       (select min(due_at) from tasks where state = 'scheduled' and hold is null and lane) as to_speak,
+       (select min(due_at) from tasks where state = 'scheduled' and hold is null and not lane) as to_write,
        (select min(due_at) from tasks
-         where state = 'scheduled' and hold is null and lane and due_at > {NOW}) as to_speak,
+         where state = 'scheduled' and hold is null and lane and due_at > {NOW}) as to_speak_later,
        (select min(due_at) from tasks
-         where state = 'scheduled' and hold is null and not lane and due_at > {NOW}) as to_work,
-       (select min(due_at) from tasks
-         where state = 'scheduled' and hold is null and lane and due_at <= {NOW}) is not null as is_waiting
+         where state = 'scheduled' and hold is null and not lane and due_at > {NOW}) as to_write_later
 """
 
 
 async def claim(
-    connection: AsyncConnection, clock: Clock, worker: str, lease: timedelta, *, to_speak: int, to_work: int
+    connection: AsyncConnection,
+    clock: Clock,
+    worker: str,
+    lease: timedelta,
+    pool: Pool,
+    limit: int,
+    held: Mapping[str, int] | None = None,
 ) -> Sequence[Task]:
-    """Claim at most so many tasks of each sort, the longest due first, under a lease and a new fencing token."""
-    given = {"now": clock.override(), "worker": worker, "lease": lease}
-    claimed: list[Task] = []
-    if to_speak > 0:
-        rows = await connection.execute(text(CLAIM_TO_SPEAK), {**given, "slots": to_speak, "patience": PATIENCE})
-        claimed += map(task_of, rows)
-    if to_work > 0:
-        claimed += map(task_of, await connection.execute(text(CLAIM_TO_WORK), {**given, "slots": to_work}))
-    return claimed
+    """Claim at most `limit` tasks of one pool, the longest due first, under a lease and a new fencing token.
+
+    `limit` is half of the worker's free slots of that pool; `held` says how many of the others each tenant holds.
+    """
+    held = held or {}
+    given = {
+        "now": clock.override(),
+        "worker": worker,
+        "lease": lease,
+        "slots": limit,
+        "free": 2 * limit,
+        "full": [tenant for tenant, count in held.items() if count + 1 > 2 * limit - 1],
+        "busy": list(held),
+        "held": list(held.values()),
+    }
+    if pool == "speak":
+        rows = await connection.execute(text(CLAIM_TO_SPEAK), {**given, "patience": PATIENCE})
+    else:
+        rows = await connection.execute(text(CLAIM_TO_WRITE), {**given, "is_timed": pool == "timed"})
+    return [task_of(row) for row in rows]
 
 
-async def next_due(connection: AsyncConnection, clock: Clock) -> tuple[datetime, datetime | None, bool]:
-    """Return the present, when the next task falls due (None: never), and whether a due one waits for its lane."""
+@dataclass(frozen=True, slots=True)
+class NextDue:
+    """When something is due next, by the clock that decides it."""
+
+    now: datetime
+    to_speak: datetime | None
+    to_write: datetime | None
+    later: datetime | None
+    """The first that is not due yet."""
+
+    def is_due(self, at: datetime | None) -> bool:
+        """Tell whether one of those times has come."""
+        return at is not None and at <= self.now
+
+
+async def next_due(connection: AsyncConnection, clock: Clock) -> NextDue:
+    """Look what is due and what will be next."""
     row = (await connection.execute(text(NEXT_DUE), {"now": clock.override()})).one()
-    times = [at for at in (row.to_speak, row.to_work) if at is not None]
-    return row.now, min(times, default=None), row.is_waiting
+    later = [at for at in (row.to_speak_later, row.to_write_later) if at is not None]
+    return NextDue(row.now, row.to_speak, row.to_write, min(later, default=None))

@@ -2,17 +2,21 @@
 
 It is woken by a hint (a booking in this process or another) and looks by itself after `interval` at the latest, or after
 a second while hints of other processes are not proven to arrive. It never claims more than it has free slots for, and
-holds no transaction while a task is performed. Work that only writes leaves a quarter of the slots to what speaks, so
-slow checks never keep a customer waiting for an answer.
+holds no transaction while a task is performed.
+
+There are three pools of slots, so that slow checks keep neither an answer nor a reminder waiting; in each of them a tenant
+gets no more than its share.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler import recovery, settle
 from scheduler.claim import claim, next_due
@@ -20,7 +24,7 @@ from scheduler.clock import Clock
 from scheduler.errors import LostClaim, TryAgain
 from scheduler.lease import renew
 from scheduler.retry import BUDGET, QUARANTINE, backoff
-from scheduler.task import Task
+from scheduler.task import Pool, Task
 from scheduler.worker import gone, worker_name
 from store.database import Database
 from store.signals import Signals
@@ -47,9 +51,10 @@ class Poller:
         *,
         interval: timedelta = timedelta(seconds=5),
         lease: timedelta = timedelta(seconds=60),
-        slots: int = 32,
+        slots: int = 64,
         name: str | None = None,
     ) -> None:
+        """`slots` is how many tasks of each pool are performed at a time."""
         self._database, self._clock, self._signals, self._perform = database, clock, signals, perform
         self._interval, self._lease, self._slots = interval, lease, slots
         self.name = name or worker_name()
@@ -98,24 +103,30 @@ class Poller:
     async def _look(self) -> float:
         """Recover, claim and start what is due; return for how many seconds nothing is expected."""
         await self._recover()
-        free = self._slots - len(self._running)
-        for_work = max(self._slots * 3 // 4, 1) - sum(not task.lane for task in self._running)
         pause = self._interval.total_seconds() if self._signals.is_alive else WHILE_DEAF
         self.beat_at = time.monotonic()
-        if free <= 0:
-            return pause  # whoever finishes hints
         async with self._database.transaction() as connection:
-            claimed = [*await claim(connection, self._clock, self.name, self._lease, to_speak=free, to_work=0)]
-            for_work = min(for_work, free - len(claimed))
-            claimed += await claim(connection, self._clock, self.name, self._lease, to_speak=0, to_work=for_work)
-            now, due, is_waiting = await next_due(connection, self._clock)
+            due = await next_due(connection, self._clock)
+            claimed: list[Task] = []
+            if due.is_due(due.to_speak):
+                claimed += await self._claim(connection, "speak")
+            if due.is_due(due.to_write):
+                claimed += await self._claim(connection, "timed")
+                claimed += await self._claim(connection, "background")
         for task in claimed:
             self._running[task] = asyncio.create_task(self._run(task), name=f"task {task.id}")
         if claimed:
             return 0.0
-        if is_waiting:
+        if due.is_due(due.to_speak):
             pause = min(pause, WHILE_WAITING)
-        return min(pause, (due - now).total_seconds()) if due else pause
+        return min(pause, (due.later - due.now).total_seconds()) if due.later else pause
+
+    async def _claim(self, connection: AsyncConnection, pool: Pool) -> Sequence[Task]:
+        held = Counter(task.tenant for task in self._running if task.pool == pool)
+        limit = (self._slots - held.total() + 1) // 2
+        if limit == 0:
+            return []  # whoever finishes hints
+        return await claim(connection, self._clock, self.name, self._lease, pool, limit, held)
 
     async def _recover(self) -> None:
         if time.monotonic() - self._recovered_at < self._lease.total_seconds() / 3:

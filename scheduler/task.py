@@ -54,6 +54,8 @@ from store.database import bucket_of, metadata
 
 Kind = Literal["turn", "followup", "notice", "function"]
 State = Literal["scheduled", "firing", "fired", "failed", "uncertain", "cancelled", "expired"]
+Pool = Literal["speak", "timed", "background"]
+"""What a claimed task needs a slot for: to say something, to write what was promised for a time, to work with no time promised."""
 ACTIVE = ("scheduled", "firing")
 
 tasks = Table(
@@ -182,6 +184,11 @@ class Task:
     attempt: int
     claimed_at: datetime
     """When it was claimed, by the clock that decides what is due: the present, for whoever performs it."""
+
+    @property
+    def pool(self) -> Pool:
+        """Which slots it is performed in."""
+        return "speak" if self.lane else "timed" if self.booked_for > self.created_at else "background"
 
     @property
     def bucket(self) -> int:

@@ -191,7 +191,7 @@ async def test_a_cancel_that_comes_at_the_very_moment_of_a_claim_is_raced(
     async with database.transaction() as connection:
         booked = (await a_followup(connection, clock, conversation)).id
     async with database.transaction() as connection:
-        assert len(await claim(connection, clock, "w", LEASE, to_speak=1, to_work=1)) == 1
+        assert len(await claim(connection, clock, "w", LEASE, "background", 1)) == 1
         cancelling = asyncio.create_task(do_cancel(database, clock, booked))
         await eventually(lambda: is_somebody_waiting(database))
     assert await cancelling == Cancelled([], [booked])

@@ -1,6 +1,7 @@
 """Claiming, settling and recovery, one statement at a time."""
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -8,19 +9,12 @@ from sqlalchemy import text
 
 from scheduler import cancel, recovery, settle
 from scheduler.claim import PATIENCE, claim
-from scheduler.clock import Clock
 from scheduler.errors import LostClaim
-from scheduler.task import Task
+from scheduler.task import Pool
 from store.database import Database
+from tests.support.claims import LEASE, take
 from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup, a_turn, lanes, states
-
-LEASE = timedelta(seconds=60)
-
-
-async def take(database: Database, clock: Clock, worker: str = "w", *, speak: int = 10, work: int = 10) -> list[Task]:
-    async with database.transaction() as connection:
-        return list(await claim(connection, clock, worker, LEASE, to_speak=speak, to_work=work))
 
 
 async def test_what_is_not_due_is_not_claimed(database: Database, clock: MovableClock) -> None:
@@ -68,6 +62,65 @@ async def test_a_held_lane_with_thousands_of_due_rows_does_not_starve_other_conv
             await a_turn(connection, clock, other)
     assert sorted(task.conversation or 0 for task in await take(database, clock)) == others
     assert busy not in others
+
+
+async def test_a_younger_turn_never_passes_an_elder_whose_row_somebody_holds(
+    database: Database, clock: MovableClock
+) -> None:
+    async with database.transaction() as connection:
+        conversation = await a_conversation(connection)
+        elder, _ = [await a_turn(connection, clock, conversation) for _ in range(2)]
+        elsewhere = await a_turn(connection, clock, await a_conversation(connection, address="somebody else"))
+    async with database.transaction() as connection:
+        await connection.execute(text("select from tasks where id = :id for update"), {"id": elder.id})
+        assert [task.id for task in await take(database, clock)] == [elsewhere.id]
+        assert (await lanes(database))[conversation] is None
+    assert [task.id for task in await take(database, clock)] == [elder.id]
+
+
+async def test_an_elder_that_ends_while_it_is_being_claimed_is_not_claimed(
+    database: Database, clock: MovableClock
+) -> None:
+    async with database.transaction() as connection:
+        conversation = await a_conversation(connection)
+        elder, younger = [await a_turn(connection, clock, conversation) for _ in range(2)]
+        await cancel.cancel(connection, clock, "acme", [elder.id])
+    assert [task.id for task in await take(database, clock)] == [younger.id]
+
+
+@pytest.mark.parametrize("pool", ["speak", "timed", "background"])
+async def test_a_tenant_is_given_no_more_than_is_left_free_and_the_next_one_its_share(
+    database: Database, clock: MovableClock, pool: Pool
+) -> None:
+    async with database.transaction() as connection:
+        for tenant, count in (("greedy", 40), ("modest", 2)):  # the greedy one's are due before
+            for n in range(count):
+                conversation = await a_conversation(connection, tenant, address=f"person {n}")
+                if pool == "speak":
+                    await a_turn(connection, clock, conversation, tenant=tenant)
+                else:
+                    due = timedelta(seconds=pool == "timed")
+                    await a_followup(connection, clock, conversation, tenant=tenant, due=due)
+    clock.move(timedelta(seconds=2))
+    held: Counter[str] = Counter()
+    while free := 16 - held.total():
+        async with database.transaction() as connection:
+            claimed = await claim(connection, clock, "w", LEASE, pool, (free + 1) // 2, held)
+        if not claimed:
+            break
+        held.update(task.tenant for task in claimed)
+    assert held == {"greedy": 8, "modest": 2}
+
+
+async def test_with_one_slot_left_the_tenant_that_holds_nothing_gets_it(
+    database: Database, clock: MovableClock
+) -> None:
+    async with database.transaction() as connection:
+        for tenant in ("busy", "new"):
+            await a_turn(connection, clock, await a_conversation(connection, tenant), tenant=tenant)
+    async with database.transaction() as connection:
+        (claimed,) = await claim(connection, clock, "w", LEASE, "speak", 1, {"busy": 1})
+    assert claimed.tenant == "new"
 
 
 async def test_a_followup_is_written_outside_the_lane_and_said_inside_it(

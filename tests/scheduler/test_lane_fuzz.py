@@ -13,14 +13,12 @@ from sqlalchemy import text
 
 from scheduler import recovery, settle
 from scheduler.cancel import cancel
-from scheduler.claim import claim
 from scheduler.clock import Clock
 from scheduler.errors import LostClaim
 from scheduler.task import Task
 from store.database import Database
+from tests.support.claims import take
 from tests.support.factories import a_conversation, a_followup, a_turn, lanes, states
-
-LEASE = timedelta(seconds=60)
 
 
 class World:
@@ -37,10 +35,7 @@ class World:
     async def work(self, session: int, until: int) -> None:
         worker = f"session {session}"
         while len(await self.left()) > until:
-            async with self.database.transaction() as connection:
-                claimed = await claim(
-                    connection, self.clock, worker, LEASE, to_speak=self.random.choice((1, 3, 8)), to_work=3
-                )
+            claimed = await take(self.database, self.clock, worker, speak=self.random.choice((1, 3, 8)), work=3)
             for task in claimed:
                 if task.lane:
                     assert task.conversation is not None

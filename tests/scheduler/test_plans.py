@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.book import BOOKED_BEFORE
 from scheduler.cancel import CANCEL
-from scheduler.claim import CLAIM_TO_SPEAK, CLAIM_TO_WORK, NEXT_DUE, PATIENCE
+from scheduler.claim import CLAIM_TO_SPEAK, CLAIM_TO_WRITE, NEXT_DUE, PATIENCE
 from scheduler.find import OLDEST_DUE
 from scheduler.gather import JOIN
 from scheduler.hold import RELEASE
@@ -38,7 +38,16 @@ update tasks set state = 'firing', worker = 'w', lease_until = now() where id in
 """
 BUCKET = bucket_of("acme")
 BASE = {"now": None, "bucket": BUCKET, "tenant": "acme", "id": 4711, "fence": 3}
-CLAIM = {"now": None, "worker": "w", "lease": timedelta(seconds=60), "slots": 32}
+CLAIM = {
+    "now": None,
+    "worker": "w",
+    "lease": timedelta(seconds=60),
+    "slots": 32,
+    "free": 64,
+    "full": ["f"],
+    "busy": ["b"],
+    "held": [1],
+}
 
 
 @pytest.fixture(params=[200, 0], ids=["much to come", "nothing to come"])
@@ -83,7 +92,7 @@ QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
         {**CLAIM, "patience": PATIENCE},
         ["tasks_due_to_speak", "tasks_pending_in_conversation"],
     ),
-    ("claim to work", CLAIM_TO_WORK, CLAIM, ["tasks_due_to_work", "tasks_pkey"]),
+    ("claim to write", CLAIM_TO_WRITE, {**CLAIM, "is_timed": True}, ["tasks_due_to_work", "tasks_pkey"]),
     ("next due", NEXT_DUE, {"now": None}, ["tasks_due_to_speak", "tasks_due_to_work"]),
     (
         "end",

@@ -14,9 +14,14 @@ LEASE = timedelta(seconds=60)
 
 
 async def take(database: Database, clock: Clock, worker: str = "w", *, speak: int = 10, work: int = 10) -> list[Task]:
-    """Claim what is due."""
+    """Claim what is due: at most so many tasks that speak, and so many of either sort that are to be written."""
     async with database.transaction() as connection:
-        return list(await claim(connection, clock, worker, LEASE, to_speak=speak, to_work=work))
+        return [
+            task
+            for pool, limit in (("speak", speak), ("timed", work), ("background", work))
+            if limit
+            for task in await claim(connection, clock, worker, LEASE, pool, limit)
+        ]
 
 
 async def row_of(database: Database, task: int) -> RowMapping:
