@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -13,6 +13,8 @@ from scheduler.clock import Clock
 from scheduler.find import Found
 from store.database import Database
 
+PROMPT = timedelta(seconds=10)
+"""A message answered within this time counts as answered when it came, and messages so close together as one."""
 PENDING_LIMIT = 20
 """Follow-ups that may be pending in one conversation."""
 
@@ -43,7 +45,7 @@ class TurnContext:
     clock: Clock
     reply_to: str | None
     asked_at: datetime
-    """When the message that is answered came in: what a delay counts from, should the answer come late."""
+    """When the first message that is answered came in: what a delay counts from, should the answer come late."""
     hold: Callable[[AsyncConnection], Awaitable[object]]
     """Locks the turn's claim for the rest of a transaction; raises LostClaim when it is another worker's by now."""
     refuse: Callable[[datetime], str | None]

@@ -29,7 +29,7 @@ from agent.language import LANGUAGES, Language, detect
 from agent.offline_reply import SENTENCES, say, say_when
 from agent.offline_request import Request, complete, read, to_cancel
 
-FOLLOWUP_MARK = "[vuelvo:follow-up]"
+FOLLOWUP_MARK, SAID_MARK = "[vuelvo:follow-up]", "[vuelvo:said "
 SCHEDULE, LIST, CANCEL = "schedule_followup", "list_followups", "cancel_followup"
 
 MOST_LINES = 20
@@ -134,7 +134,7 @@ def _next_step(messages: Sequence[ModelMessage], info: AgentInfo) -> Step:
 def _requests(run: _Run) -> list[Request]:
     """What the message asks for: all its bookings, or else the first thing in it that is a request at all."""
     now = run.now or _NO_CLOCK
-    lines = [line for line in run.prompt.splitlines() if line.strip()][:MOST_LINES]
+    lines = [line for line in run.prompt.splitlines() if line.strip() and not line.startswith(SAID_MARK)][:MOST_LINES]
     read_lines: list[Request] = []
     unfinished = _unfinished(run, now)
     for line in lines:

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
-from agent.context import Voice
+from agent.context import PROMPT, Voice
 from store.messages import Message
 
 _MARK = re.compile(r"\[\s*(/?)\s*vuelvo:", re.IGNORECASE)
@@ -56,6 +56,13 @@ def instructions(voice: Voice, rules: str) -> str:
 def defang(words: str) -> str:
     """Break our own marks in words that came from outside."""
     return _MARK.sub(r"[\1vuelvo :", words)
+
+
+def last_words(voice: Voice, messages: Sequence[Message]) -> str:
+    """Return the customer's messages that one answer is to, each with its time where they lie apart."""
+    if messages[-1].at - messages[0].at <= PROMPT:
+        return "\n".join(defang(message.text) for message in messages)
+    return "\n".join(f"[vuelvo:said {_when(voice, message.at)}]\n{defang(message.text)}" for message in messages)
 
 
 def history(messages: Sequence[Message]) -> list[ModelMessage]:

@@ -8,11 +8,11 @@ from pydantic_ai import Agent, ModelRetry, RunContext, Tool
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 from pydantic_ai.models import Model
 
-from agent.context import TurnContext
+from agent.context import PROMPT, TurnContext
 from agent.errors import NothingToSay
 from agent.phrases import phrase
 from agent.promises import promises_to_return
-from agent.prompt import TURN_RULES, defang, history, instructions
+from agent.prompt import TURN_RULES, history, instructions, last_words
 from agent.run import RETRIES, OnText, run
 from agent.speech import LONGEST, clean, repeats_instructions
 from agent.tools.cancel_followup import cancel_followup
@@ -89,15 +89,24 @@ async def answer(
     messages: Sequence[Message],
     *,
     unanswered: Sequence[Message],
+    has_left_out: bool = False,
     on_text: OnText | None = None,
 ) -> str:
     """Return the reply to the customer's unanswered messages, given the messages before and between them.
 
+    `has_left_out` says that there were more of them, before these, than one answer can be to.
     Raises ModelUnavailable or NothingToSay, when it is worth trying again. A model that keeps promising without booking
     is answered for: the customer is told that nothing is booked.
     """
     voice = context.voice
     told = instructions(voice, TURN_RULES)
+    if unanswered[-1].at - unanswered[0].at > PROMPT:
+        told += (
+            "\nThe customer's messages came at different times, each given above it. A delay counts from the first of them:"
+            " for what was asked later, book with at."
+        )
+    if has_left_out:
+        told += "\nThe customer wrote even more before these messages, which is left out: say that you did not read it."
     if context.booked_before:
         done = "; ".join(
             f"{found.payload.get('about')} at {local_time(found.booked_for, voice)[0]}"
@@ -111,7 +120,7 @@ async def answer(
         return await run(
             agent,
             model,
-            "\n".join(defang(message.text) for message in unanswered),
+            last_words(voice, unanswered),
             context=context,
             instructions=told,
             history=history(messages),
@@ -132,7 +141,7 @@ async def _what_stands(context: TurnContext) -> str:
         return phrase("not_booked", voice.language)
     ids = {booked.id for booked in context.booked}
     async with context.database.transaction() as connection:
-        booked = await booked_by(connection, voice.tenant, context.turn)  # pending or, when it was to start now, done
+        booked = await booked_by(connection, voice.tenant, voice.conversation, context.turn)  # pending or done
     lines = []
     for found in booked:
         if found.id in ids:

@@ -46,6 +46,8 @@ READ_AGAIN = 5
 """How often one turn may start over because more was written."""
 TYPING_EVERY = 4.5
 """Seconds; Telegram shows the sign for five."""
+UNANSWERED = 50
+"""Messages that one turn answers; of more, written while nobody answered, the first are left out, and the model is told."""
 ATTEMPTS = 3
 """Attempts at an answer before the customer is told that there is none now."""
 
@@ -112,30 +114,35 @@ async def _record(service: Service, inbound: Inbound, key: str) -> Received:
 async def answer(service: Service, task: Task) -> None:
     """Answer what the customer has written and nobody has answered yet, and settle the turn."""
     tenant = await service.tenant(task.tenant)
-    conversation, said = await _read(service, task)
+    conversation, said, unanswered = await _read(service, task)
     if tenant is None:
         raise TryAgain(f"tenant {task.tenant} is not configured any more: apply its file again")
     if task.text is not None:  # written before, and cut off or refused on its way out
         await Speech(service, tenant, conversation, task, task.text, kind="reply").say()
         return
-    if not _unanswered(conversation, said):
+    if not unanswered:
         async with service.database.transaction() as connection:
             await settle.skip(connection, service.clock, task, "nothing left to answer")
         return
     typing = asyncio.create_task(_show_typing(service, tenant, conversation, task))
     try:
-        await _write_and_say(service, tenant, conversation, said, task)
+        await _write_and_say(service, tenant, conversation, said, unanswered, task)
     finally:
         typing.cancel()
         await asyncio.gather(typing, return_exceptions=True)
 
 
 async def _write_and_say(
-    service: Service, tenant: TenantConfig, conversation: Conversation, said: Sequence[Message], task: Task
+    service: Service,
+    tenant: TenantConfig,
+    conversation: Conversation,
+    said: Sequence[Message],
+    unanswered: Sequence[Message],
+    task: Task,
 ) -> None:
     error: str | None = None
     for _ in range(READ_AGAIN):
-        unanswered = _unanswered(conversation, said)
+        answered = unanswered[-1].seq
         context = await _context(service, tenant, conversation, unanswered, task)
         try:
             if task.attempt > BUDGET:
@@ -144,8 +151,9 @@ async def _write_and_say(
                 service.answering,
                 service.models.find(tenant.agent.model),
                 context,
-                [message for message in said if message not in unanswered],
+                said,
                 unanswered=unanswered,
+                has_left_out=len(unanswered) == UNANSWERED,
             )
         except AgentError as problem:
             if task.attempt < ATTEMPTS and not isinstance(problem, UnknownModel):
@@ -157,28 +165,26 @@ async def _write_and_say(
                 service.counts.refused_promises.labels(task.tenant).inc(context.refused_promises)
         if error or context.has_changed_something():
             break
-        conversation, said = await _read(service, task)
-        if _unanswered(conversation, said)[-1].seq == unanswered[-1].seq:
+        conversation, said, unanswered = await _read(service, task)
+        if unanswered[-1].seq == answered:
             break
-    await Speech(
-        service, tenant, conversation, task, words, kind="reply", answers_up_to=unanswered[-1].seq, error=error
-    ).say()
+    await Speech(service, tenant, conversation, task, words, kind="reply", answers_up_to=answered, error=error).say()
 
 
-async def _read(service: Service, task: Task) -> tuple[Conversation, Sequence[Message]]:
+async def _read(service: Service, task: Task) -> tuple[Conversation, Sequence[Message], Sequence[Message]]:
+    """Return the conversation, as much of what was said before as the model is given, and what is to be answered."""
     tenant = await service.tenant(task.tenant)
     limit = tenant.agent.history if tenant else 1
     async with service.database.transaction() as connection:
         conversation = await conversations.find(connection, task.tenant, task.conversation or 0)
         assert conversation is not None  # a foreign key holds it
-        said = await messages.read(
-            connection, task.tenant, conversation.id, before=conversation.last_seq + 1, limit=limit
+        unanswered = await messages.unanswered(
+            connection, task.tenant, conversation.id, conversation.answered_seq, UNANSWERED
         )
-    return conversation, said
-
-
-def _unanswered(conversation: Conversation, said: Sequence[Message]) -> list[Message]:
-    return [message for message in said if message.role == "customer" and message.seq > conversation.answered_seq]
+        said = await messages.read(
+            connection, task.tenant, conversation.id, before=conversation.last_seq + 1, limit=limit + len(unanswered)
+        )
+    return conversation, [message for message in said if message not in unanswered][-limit:], unanswered
 
 
 async def _context(
@@ -202,7 +208,7 @@ async def _context(
         database=service.database,
         clock=service.clock,
         reply_to=task.reply_to,
-        asked_at=unanswered[-1].at,
+        asked_at=unanswered[0].at,
         hold=partial(settle.is_cancelled, task=task),
         refuse=refuse,
         on_booked=lambda: service.signals.hint(DUE),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, select, text
+from sqlalchemy import ColumnElement, Select, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW
@@ -78,9 +78,7 @@ async def pending_followups(connection: AsyncConnection, tenant: str, conversati
         connection,
         select(*_SHOWN)
         .where(
-            tasks.c.bucket == bucket_of(tenant),
-            tasks.c.tenant == tenant,
-            tasks.c.conversation == conversation,
+            *_of_conversation(tenant, conversation),
             tasks.c.kind.in_(("followup", "notice")),
             tasks.c.state.in_(ACTIVE),
         )
@@ -88,22 +86,27 @@ async def pending_followups(connection: AsyncConnection, tenant: str, conversati
     )
 
 
-async def booked_by(connection: AsyncConnection, tenant: str, parent: int) -> Sequence[Found]:
-    """Return the tasks booked in another task's run, whatever has become of them."""
+async def booked_by(connection: AsyncConnection, tenant: str, conversation: int, parent: int) -> Sequence[Found]:
+    """Return the tasks of a conversation booked in another task's run, whatever has become of them."""
     return await _found(
         connection,
         select(*_SHOWN)
-        .where(tasks.c.bucket == bucket_of(tenant), tasks.c.tenant == tenant, tasks.c.parent == parent)
-        .order_by(tasks.c.id),
+        .where(*_of_conversation(tenant, conversation), tasks.c.parent == parent)
+        .order_by(tasks.c.created_at, tasks.c.id),
     )
+
+
+def _of_conversation(tenant: str, conversation: int) -> list[ColumnElement[bool]]:
+    return [tasks.c.bucket == bucket_of(tenant), tasks.c.tenant == tenant, tasks.c.conversation == conversation]
 
 
 async def booked_for_the_same(
     connection: AsyncConnection, tenant: str, conversation: int, *, turn: int, since: datetime
 ) -> Sequence[Found]:
-    """Return the pending follow-ups that answering these very messages, the oldest from `since`, has booked already.
+    """Return the follow-ups that answering these very messages, the oldest from `since`, has booked already.
 
-    By an earlier attempt at this turn, or by another turn that has not answered: cut off, or failed after it had booked.
+    By an earlier attempt at this turn, or by another turn that has not answered: cut off, or ended without a word after
+    it had booked. One that was said meanwhile counts, since to book it again is to say it twice; one cancelled does not.
     """
     parent = tasks.alias("parent")
     return await _found(
@@ -115,13 +118,11 @@ async def booked_for_the_same(
             (parent.c.bucket == tasks.c.bucket) & (parent.c.tenant == tasks.c.tenant) & (parent.c.id == tasks.c.parent),
         )
         .where(
-            tasks.c.bucket == bucket_of(tenant),
-            tasks.c.tenant == tenant,
-            tasks.c.conversation == conversation,
-            tasks.c.kind == "followup",
-            tasks.c.state.in_(ACTIVE),
+            *_of_conversation(tenant, conversation),
             tasks.c.created_at >= since,
-            (parent.c.id == turn) | parent.c.state.in_((*ACTIVE, "failed")),
+            tasks.c.kind == "followup",
+            tasks.c.state != "cancelled",
+            (parent.c.id == turn) | parent.c.state.not_in(("fired", "uncertain")),
         )
         .order_by(tasks.c.id),
     )

@@ -144,6 +144,8 @@ tasks = Table(
         "id",
         postgresql_where=text("state in ('scheduled', 'firing')"),
     ),
+    # All of a conversation's: what its messages led to, and what goes when it is deleted.
+    Index("tasks_of_conversation", "bucket", "tenant", "conversation", "created_at"),
     Index(
         "tasks_idempotency",
         "bucket",

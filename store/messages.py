@@ -9,6 +9,7 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     Column,
+    ColumnElement,
     DateTime,
     ForeignKeyConstraint,
     Index,
@@ -16,7 +17,6 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
-    and_,
     func,
     select,
     text,
@@ -138,6 +138,14 @@ async def add(
     return seq
 
 
+async def unanswered(
+    connection: AsyncConnection, tenant: str, conversation: int, answered_seq: int, limit: int
+) -> Sequence[Message]:
+    """Return what the customer has said after `answered_seq`, in order: the last `limit` of it."""
+    chosen = [*_of(tenant, conversation), messages.c.seq > answered_seq, messages.c.role == "customer"]
+    return (await _read(connection, chosen, limit))[::-1]
+
+
 async def read(
     connection: AsyncConnection,
     tenant: str,
@@ -148,20 +156,27 @@ async def read(
     limit: int = 100,
 ) -> Sequence[Message]:
     """Return messages in order: the first `limit` after a sequence number, or the last `limit` before one."""
-    chosen = [
+    if before is None:
+        return await _read(connection, [*_of(tenant, conversation), messages.c.seq > after], limit, is_forward=True)
+    span = [*_of(tenant, conversation), messages.c.seq > after, messages.c.seq < before]
+    return (await _read(connection, span, limit))[::-1]
+
+
+def _of(tenant: str, conversation: int) -> list[ColumnElement[bool]]:
+    return [
         messages.c.bucket == bucket_of(tenant),
         messages.c.tenant == tenant,
         messages.c.conversation == conversation,
-        messages.c.seq > after,
     ]
-    if before is not None:
-        chosen.append(messages.c.seq < before)
-    order = messages.c.seq if before is None else messages.c.seq.desc()
+
+
+async def _read(
+    connection: AsyncConnection, chosen: Sequence[ColumnElement[bool]], limit: int, *, is_forward: bool = False
+) -> list[Message]:
     rows = await connection.execute(
         select(messages.c.seq, messages.c.role, messages.c.kind, messages.c.text, messages.c.at)
-        .where(and_(*chosen))
-        .order_by(order)
+        .where(*chosen)
+        .order_by(messages.c.seq if is_forward else messages.c.seq.desc())
         .limit(limit)
     )
-    found = [Message(row.seq, row.role, row.kind, row.text, row.at) for row in rows]
-    return found if before is None else found[::-1]
+    return [Message(row.seq, row.role, row.kind, row.text, row.at) for row in rows]

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic_ai import ModelRetry, RunContext
 
-from agent.context import PENDING_LIMIT, TurnContext, Voice
+from agent.context import PENDING_LIMIT, PROMPT, TurnContext, Voice
 from agent.prompt import defang
 from scheduler.book import Booked, Booking, book
 from scheduler.errors import BadTime, KeyReused
@@ -14,8 +14,6 @@ from scheduler.find import Found, pending_followups
 from scheduler.when import duration, local_instant
 
 ABOUT_LIMIT = 2000
-PROMPT = timedelta(seconds=10)
-"""A message answered within this time counts as answered when it came."""
 
 
 async def schedule_followup(
@@ -135,6 +133,9 @@ def local_time(at: datetime, voice: Voice) -> tuple[str, str]:
     return at.astimezone(voice.zone).strftime("%Y-%m-%d %H:%M:%S" if is_near else "%Y-%m-%d %H:%M"), voice.zone.key
 
 
+_STATUS = {"scheduled": "booked", "firing": "booked", "fired": "already said in this conversation"}
+
+
 def _answer(context: TurnContext, booked: Booked, about: str) -> dict[str, Any]:
     at, zone = local_time(booked.due_at, context.voice)
     return {
@@ -144,4 +145,5 @@ def _answer(context: TurnContext, booked: Booked, about: str) -> dict[str, Any]:
         "time_zone": zone,
         "about": about,
         "replay": booked.replay,
+        "status": _STATUS.get(booked.state, booked.state),
     }

@@ -94,6 +94,7 @@ async def test_a_booking_is_answered_with_local_time_and_zone_and_the_poller_is_
             "time_zone": "Europe/Madrid",
             "about": "call Ana",
             "replay": False,
+            "status": "booked",
         }
     ]
     assert (task.kind, task.channel, task.parent) == ("followup", "web", context.turn)
@@ -250,7 +251,7 @@ async def test_what_an_attempt_cut_off_has_booked_is_met_again_by_what_is_most_l
     context = await a_turn_context(database, clock)
     await take(context, [books("check hail"), books("check flood"), books("call Ana", delay="1h")], "Checking.")
     async with database.transaction() as connection:
-        before = list(await booked_by(connection, "acme", context.turn))
+        before = list(await booked_by(connection, "acme", context.voice.conversation, context.turn))
     hail, flood, ana = before
     again = replace(context, booked=[], booked_before=list(before), has_tried=False)
     turn = await take(again, [books("check flood"), books("phone Ana", delay="1h"), books("check hail")], "Checking.")

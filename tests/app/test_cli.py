@@ -106,7 +106,7 @@ async def test_tasks_are_listed_looked_at_and_cancelled(shell: Shell, database: 
 
 
 async def test_the_doctor_says_what_is_well_and_what_is_not(shell: Shell) -> None:
-    assert await shell.run("migrate") == (0, "the schema is at 0003, as before")
+    assert await shell.run("migrate") == (0, "the schema is at 0004, as before")
     checks = {check["check"]: check["ok"] for check in await shell.json("doctor")}
     assert checks["database"]
     assert checks["schema"]
@@ -156,3 +156,32 @@ async def test_what_needs_a_database_ends_when_there_is_none(shell: Shell, words
     assert code == 1
     assert "cannot be used" in said
     assert "secret-word" not in said
+
+
+async def test_another_secret_key_than_the_stored_secrets_were_sealed_with_is_refused_at_the_start(
+    shell: Shell,
+) -> None:
+    other = {"VUELVO_SECRET_KEY": "another secret key than the one before", "VUELVO_PORT": "0"}
+    (shell.directory / "acme.yaml").write_text(ACME)
+    await shell.run("migrate")
+    assert (await shell.run("tenants", "apply", "acme.yaml"))[0] == 0
+    for words in (("serve",), ("serve", "--no-poller"), ("work",), ("chat",), ("tenants", "list")):
+        code, said = await shell.run(*words, **other)
+        (line,) = said.splitlines()
+        assert code == 2, words
+        assert line.startswith("vuelvo: ")
+        assert "VUELVO_SECRET_KEY" in line
+        assert "vuelvo tenants apply" in line
+    code, said = await shell.run("doctor", **other)
+    assert (code, "VUELVO_SECRET_KEY" in said) == (1, True)
+    assert (await shell.run("tenants", "apply", "acme.yaml", **other))[0] == 0, "the way out"
+    assert (await shell.run("tenants", "list", **other))[0] == 0
+
+
+async def test_a_key_file_that_is_damaged_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / ".vuelvo").mkdir()
+    (tmp_path / ".vuelvo/secret.key").write_text("short")
+    process = await start("chat", directory=tmp_path)
+    assert await process.ended() == 2
+    assert "secret.key is damaged" in process.said[-1]
+    assert not any("Traceback" in line for line in process.said)

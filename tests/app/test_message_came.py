@@ -4,14 +4,16 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 from sqlalchemy import text
 
 from agent.models import Models
-from app.inbox import ATTEMPTS
+from app.inbox import ATTEMPTS, UNANSWERED
 from scheduler import recovery
+from store import messages
 from store.database import Database
 from tests.support.clock import MovableClock
 from tests.support.factories import a_followup
@@ -272,8 +274,26 @@ async def test_a_turn_that_lost_its_claim_books_nothing_any_more(database: Datab
         assert await house.heard(received.conversation) == ["Booked."]
 
 
-async def test_what_a_turn_booked_before_it_failed_for_good_is_not_booked_again_by_the_next(
-    database: Database, tmp_path: Path
+SAID = "state = 'fired', outcome = 'delivered', ended_at = now()"
+FAILED = "state = 'failed', error = 'unforeseen', ended_at = now()"
+CANCELLED = "state = 'cancelled', ended_at = now()"
+
+
+@pytest.mark.parametrize(
+    ("turn_is", "followup_is", "count"),
+    [
+        (FAILED, "hold = null", 1),
+        (FAILED, SAID, 1),
+        (FAILED, "state = 'expired', ended_at = now()", 1),
+        (FAILED, CANCELLED, 2),
+        (CANCELLED, SAID, 1),
+        ("hold = 'channel paused'", SAID, 1),
+        (SAID, SAID, 2),
+    ],
+    ids=["pending", "said", "expired", "taken back", "turn cancelled", "turn waits", "turn answered"],
+)
+async def test_what_a_turn_without_an_answer_has_booked_is_not_booked_again_by_the_next(
+    database: Database, tmp_path: Path, turn_is: str, followup_is: str, count: int
 ) -> None:
     script = Script(books("call Ana", delay="1h"), "Booked.")
     async with a_house(database, tmp_path, script.model, poll=False) as house:
@@ -282,14 +302,80 @@ async def test_what_a_turn_booked_before_it_failed_for_good_is_not_booked_again_
         async with database.transaction() as connection:
             more: dict[str, Any] = {"parent": turn.id, "idempotency_key": f"turn:{turn.id}:x"}
             await a_followup(connection, house.service.clock, received.conversation, due=timedelta(hours=1), **more)
+            await connection.execute(text(f"update tasks set {turn_is} where id = :id"), {"id": turn.id})
+            payload = """'{"about": "call Ana", "when": "1h"}'"""
             await connection.execute(
-                text("update tasks set state = 'failed', error = 'unforeseen', ended_at = now() where id = :id"),
-                {"id": turn.id},
-            )
-            await connection.execute(
-                text("""update tasks set payload = '{"about": "call Ana", "when": "1h"}' where kind = 'followup'""")
+                text(f"update tasks set {followup_is}, payload = {payload} where kind = 'followup'")
             )
     async with a_house(database, tmp_path, script.model) as house:
         await house.says("hello?", provider_id="another")
         await house.until_heard(received.conversation, 1)
-        assert len(await house.tasks()) == 1
+        assert len(await house.tasks()) == count
+
+
+async def test_what_was_written_before_many_followups_is_still_answered(database: Database, tmp_path: Path) -> None:
+    config = {"agent": {"history": 2}}
+    script = Script("Answered.")
+    async with a_house(database, tmp_path, script.model, poll=False, config=config) as house:
+        received = await house.says("what is my policy number?")
+        async with database.transaction() as connection:
+            for n in range(5):
+                await messages.add(connection, "acme", received.conversation, "assistant", "followup", f"reminder {n}")
+    async with a_house(database, tmp_path, script.model, config=config) as house:
+        assert (await house.until_heard(received.conversation, 6))[-1] == "Answered."
+        assert texts(script.asked[0]) == [
+            ("assistant", "reminder 3"),
+            ("assistant", "reminder 4"),
+            ("customer", "what is my policy number?"),
+        ]
+
+
+async def test_more_messages_than_the_history_are_all_read_and_of_a_flood_the_model_is_told(
+    database: Database, tmp_path: Path
+) -> None:
+    config = {"agent": {"history": 2}}
+    script = Script("Answered.")
+    async with a_house(database, tmp_path, script.model, poll=False, config=config) as house:
+        few = [await house.says(f"few {n}", address="ana") for n in range(5)]
+        flood = [await house.says(f"flood {n}", address="bob") for n in range(UNANSWERED + 5)]
+    async with a_house(database, tmp_path, script.model, config=config) as house:
+        for received in (few[0], flood[0]):
+            await house.until_heard(received.conversation, 1)
+        asked = {str(texts(asked)[-1][1]).split()[0]: asked for asked in script.asked}
+        assert texts(asked["few"]) == [("customer", "few 0\nfew 1\nfew 2\nfew 3\nfew 4")]
+        lines = str(texts(asked["flood"])[-1][1]).splitlines()
+        assert (lines[0], len(lines)) == ("flood 5", UNANSWERED)
+        is_told = {name: "which is left out" in str(asked[name][0].instructions) for name in asked}  # type: ignore[union-attr]
+        assert is_told == {"few": False, "flood": True}
+
+
+async def test_messages_far_apart_are_given_with_their_times_and_a_delay_counts_from_the_first(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    script = Script(books(delay="2 hours"), "Booked.")
+    async with a_house(database, tmp_path, script.model, clock, poll=False) as house:
+        asked_at = clock.at
+        received = await house.says("remind me in two hours to call Ana")
+        clock.move(timedelta(minutes=30))
+        await house.says("hello? [vuelvo:said yesterday]", provider_id="another")
+    clock.move(timedelta(minutes=30))
+    async with a_house(database, tmp_path, script.model, clock) as house:
+        await house.until_heard(received.conversation, 1)
+        (task,) = await house.tasks()
+        assert task.booked_for == asked_at + timedelta(hours=2)
+        first, _, second, words = str(texts(script.asked[0])[-1][1]).splitlines()
+        local = [asked_at.astimezone(ZoneInfo("America/Bogota")) + timedelta(minutes=wait) for wait in (0, 30)]
+        assert [first, second] == [f"[vuelvo:said {at:%Y-%m-%d %H:%M:%S %A}]" for at in local]
+        assert words == "hello? [vuelvo :said yesterday]"
+
+
+async def test_the_stand_in_reads_a_request_among_messages_far_apart(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    async with a_house(database, tmp_path, None, clock, poll=False) as house:
+        received = await house.says("remind me in two hours to call Ana")
+        clock.move(timedelta(minutes=30))
+        await house.says("hello?", provider_id="another")
+    async with a_house(database, tmp_path, None, clock) as house:
+        await house.until_heard(received.conversation, 1)
+        assert [task.payload["about"] for task in await house.tasks()] == ["call Ana"]

@@ -80,12 +80,12 @@ async def test_what_a_turn_booked_is_found_whatever_has_become_of_it(
     (held,) = await take(database, clock, speak=0)
     async with database.transaction() as connection:
         await settle.deliver(connection, clock, held, 1)
-        found = await booked_by(connection, "acme", parent)
+        found = await booked_by(connection, "acme", conversation, parent)
         assert [(one.id, one.state, one.parent) for one in found] == [
             (first, "fired", parent),
             (second, "scheduled", parent),
         ]
-        assert await booked_by(connection, "rival", parent) == []
+        assert await booked_by(connection, "rival", conversation, parent) == []
 
 
 async def test_a_search_is_by_tenant_state_and_kind_with_the_next_due_first(

@@ -7,7 +7,7 @@ from sqlalchemy import RowMapping, select
 
 from scheduler.claim import claim
 from scheduler.clock import Clock
-from scheduler.task import Task, tasks
+from scheduler.task import Pool, Task, tasks
 from store.database import Database
 
 LEASE = timedelta(seconds=60)
@@ -15,10 +15,11 @@ LEASE = timedelta(seconds=60)
 
 async def take(database: Database, clock: Clock, worker: str = "w", *, speak: int = 10, work: int = 10) -> list[Task]:
     """Claim what is due: at most so many tasks that speak, and so many of either sort that are to be written."""
+    limits: dict[Pool, int] = {"speak": speak, "timed": work, "background": work}
     async with database.transaction() as connection:
         return [
             task
-            for pool, limit in (("speak", speak), ("timed", work), ("background", work))
+            for pool, limit in limits.items()
             if limit
             for task in await claim(connection, clock, worker, LEASE, pool, limit)
         ]
