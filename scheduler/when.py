@@ -86,10 +86,11 @@ def local_instant(given: str, zone: ZoneInfo, now: datetime) -> datetime:
     year, month, day, hour, minute, second = (int(part or 0) for part in found.groups())
     try:
         wall = datetime(year, month, day, hour, minute, second, tzinfo=zone)
-        instant = wall.astimezone(UTC)
+        # When clocks go back an hour comes twice: the first is meant, or the second once the first is past.
+        instant = next((at for at in (wall.astimezone(UTC), wall.replace(fold=1).astimezone(UTC)) if at > now), None)
     except (ValueError, OverflowError) as problem:
         raise BadTime(f"{given[:60]!r} is not a date and time that exists; {present}") from problem
-    if instant <= now:
+    if instant is None:
         raise BadTime(f"{given} is past: {present}")
     if instant - now > LONGEST_LEAD:
         raise BadTime(f"{given} is more than {LONGEST_LEAD.days} days away, the longest that can be booked; {present}")

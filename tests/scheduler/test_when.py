@@ -161,10 +161,12 @@ def test_a_wall_time_that_happens_twice_means_the_first(zone: str, wall: str, in
     assert local_instant(wall, ZoneInfo(zone), now) == datetime.fromisoformat(instant).replace(tzinfo=UTC)
 
 
-def test_the_second_of_two_hours_that_are_called_the_same_is_past_when_the_first_is() -> None:
+def test_a_wall_time_that_happens_twice_means_the_second_once_the_first_is_past() -> None:
     between = datetime(2026, 10, 25, 0, 45, tzinfo=UTC)
+    assert local_instant("2026-10-25 02:30", MADRID, between) == datetime(2026, 10, 25, 1, 30, tzinfo=UTC)
+    after = datetime(2026, 10, 25, 1, 45, tzinfo=UTC)
     with pytest.raises(BadTime, match=r"02:30 is past: it is now 2026-10-25 02:45:00 in Europe/Madrid"):
-        local_instant("2026-10-25 02:30", MADRID, between)
+        local_instant("2026-10-25 02:30", MADRID, after)
 
 
 @pytest.mark.parametrize("wall", ["2026-11-29 15:00", "2026-11-29 14:59:59", "2025-01-01 00:00", "0001-01-01 00:00"])
