@@ -1,7 +1,8 @@
 """What can go wrong while the agent writes.
 
 AgentError
-├── ModelUnavailable   the model did not answer (down, rate-limited, timed out): trying again later may help
+├── ModelUnavailable   the model did not answer (down, rate-limited): trying again later may help
+│   └── TooSlow        it did not answer in its time: whoever waits has waited long enough
 ├── UnknownModel       a model's name leads nowhere: it is for the operator to mend
 └── NothingToSay       the model answered, but nothing of it may be said (empty, an echo of its instructions)
 """
@@ -13,6 +14,10 @@ class AgentError(Exception):
 
 class ModelUnavailable(AgentError):
     """The model did not answer."""
+
+
+class TooSlow(ModelUnavailable):
+    """The model did not answer in the time it has."""
 
 
 class NothingToSay(AgentError):

@@ -2,15 +2,19 @@
 
 import asyncio
 import logging
+import re
 import traceback
 from collections.abc import AsyncIterable, Callable, Sequence
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic_ai import Agent, RunContext
 from pydantic_ai.exceptions import (
     AgentRunError,
     FallbackExceptionGroup,
     ModelAPIError,
+    ModelConnectionError,
+    ModelHTTPError,
     UnexpectedModelBehavior,
     UsageLimitExceeded,
 )
@@ -18,8 +22,7 @@ from pydantic_ai.messages import AgentStreamEvent, ModelMessage, PartDeltaEvent,
 from pydantic_ai.models import Model
 from pydantic_ai.usage import UsageLimits
 
-from agent.errors import ModelUnavailable, NothingToSay
-from agent.speech import echoes
+from agent.errors import ModelUnavailable, NothingToSay, TooSlow
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +31,8 @@ LIMITS = UsageLimits(request_limit=12, tool_calls_limit=24)
 RETRIES = 2
 """How often a run may ask the model again after it was refused."""
 
-LONGEST_WORDS = 300
-"""Characters kept of what a provider says is wrong: it may be a whole page."""
+_CODE = re.compile(r"[A-Za-z_]{1,40}|[0-9]{1,6}")
+"""A provider's own short code. With letters and digits mixed it could be a key, with more digits a number to call."""
 
 OnText = Callable[[str], None]
 Context = TypeVar("Context")
@@ -50,7 +53,7 @@ async def run(
 
     A streamed run goes through all of its events, so it does not end at the first text while a tool's turn is to come. Its
     pieces are raw: reasoning, and answers that are refused and asked for again, are among them; only what is returned holds.
-    Raises ModelUnavailable when the model did not answer, NothingToSay when what it answered cannot be used.
+    Raises ModelUnavailable when the model did not answer, TooSlow when it did not within `seconds`, NothingToSay when what it answered cannot be used.
     """
 
     async def hand_on(_: RunContext[Context], events: AsyncIterable[AgentStreamEvent]) -> None:
@@ -74,15 +77,13 @@ async def run(
                 event_stream_handler=hand_on if on_text else None,
             )
     except TimeoutError as problem:
-        raise ModelUnavailable(f"the model did not answer within {seconds:g} seconds") from problem
+        raise TooSlow(f"the model did not answer within {seconds:g} seconds") from problem
     except (ModelAPIError, FallbackExceptionGroup) as problem:
-        raise ModelUnavailable(f"the model did not answer: {_words(problem, model, instructions, prompt)}") from problem
+        raise ModelUnavailable(f"the model did not answer: {_kind(problem, model)}") from problem
     except (UnexpectedModelBehavior, UsageLimitExceeded) as problem:
-        words = _words(problem, model, instructions, prompt)
-        raise NothingToSay(f"the model's answer cannot be used: {words}") from problem
+        raise NothingToSay(f"the model's answer cannot be used: {_kind(problem, model)}") from problem
     except AgentRunError as problem:
-        words = _words(problem, model, instructions, prompt)
-        raise ModelUnavailable(f"the run of the model ended early: {words}") from problem
+        raise ModelUnavailable(f"the run of the model ended early: {_kind(problem, model)}") from problem
     except Exception as problem:  # providers' libraries stumble over an answer of an unexpected shape (no choices)
         if not _is_of_the_model(problem):
             raise
@@ -90,16 +91,33 @@ async def run(
     return result.output
 
 
-def _words(problem: AgentRunError | FallbackExceptionGroup, model: Model[Any], *told: str) -> str:
-    """Return what a provider says is wrong, fit for a log: in one line, without the key, and not the request over again."""
-    words = problem.message
-    key = getattr(getattr(model, "client", None), "api_key", None)
-    if isinstance(key, str) and key:
-        words = words.replace(key, "[key]")
-    if echoes(words, told):
-        status = getattr(problem, "status_code", type(problem).__name__)
-        return f"{status}; the provider's words repeat what it was told and are left out"
-    return words.partition("\n")[0][:LONGEST_WORDS]  # what follows may be a page, or the answer itself
+def _kind(problem: Exception, model: Model[Any]) -> str:
+    """Return what kind of problem it is, fit for a log: its class and its cause's, the status, the provider's short code.
+
+    What else a provider says is left out: it may repeat the customer's words, or the key.
+    """
+    if isinstance(problem, FallbackExceptionGroup):
+        return "; ".join(dict.fromkeys(_kind(each, model) for each in problem.exceptions))
+    causes = (problem, problem.__cause__)
+    said = [" from ".join(type(cause).__name__ for cause in causes if cause)]
+    if isinstance(problem, ModelConnectionError):
+        said.append(f"the connection to {_host(model.base_url)} failed")
+    if isinstance(problem, ModelHTTPError):
+        said.append(f"status {problem.status_code}")
+    if isinstance(problem, ModelAPIError):
+        codes = (problem.provider_error_type, problem.provider_error_code)
+        said += dict.fromkeys(code for code in codes if code and _CODE.fullmatch(code))
+    return ", ".join(said)
+
+
+def _host(base_url: str | None) -> str:
+    """Return host and port of an address, and nothing else of it."""
+    try:
+        parts = urlsplit(base_url or "")
+        port = parts.port or (80 if parts.scheme == "http" else 443)
+    except ValueError:
+        return "its server"
+    return f"{parts.hostname}:{port}" if parts.hostname else "its server"
 
 
 def _is_of_the_model(problem: Exception) -> bool:

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable, Sequence
 
+from store.blank import is_blank
+
 ECHO_LENGTH = 8
 """As many words in a row of our own rules are an echo of them."""
 LONG_ECHO_LENGTH = 30
@@ -42,7 +44,7 @@ _GONE = "\x00"
 
 
 def clean(text: str) -> str:
-    """Return the text without what must never reach a customer; an empty string when nothing is left to say.
+    """Return the text without what must never reach a customer; an empty string when nothing is left that can be seen.
 
     Gone are reasoning blocks, closed or not, our own frame marks however they are decorated, tool calls written as text,
     the tokens of chat templates, the name of the role at the start, control characters except newline and tab.
@@ -51,7 +53,7 @@ def clean(text: str) -> str:
     for _ in range(MOST_ROUNDS):
         cleaned = _clean_once(text)
         if cleaned == text:
-            return cleaned
+            return "" if is_blank(cleaned) else cleaned
         text = cleaned
     return ""
 

@@ -11,7 +11,7 @@ from pydantic_ai.models import Model
 from agent.context import PROMPT, TurnContext
 from agent.errors import NothingToSay
 from agent.phrases import phrase
-from agent.promises import promises_to_return
+from agent.promises import names, promises_to_return
 from agent.prompt import TURN_RULES, history, instructions, last_words
 from agent.run import RETRIES, OnText, run
 from agent.speech import LONGEST, clean, repeats_instructions
@@ -22,6 +22,9 @@ from scheduler.find import booked_by, pending_followups
 from store.messages import Message
 
 log = logging.getLogger(__name__)
+
+ABOUT_SHOWN = 100
+"""How many characters of what is pending the model is shown, when it is asked which it means."""
 
 
 def answering_agent() -> Agent[TurnContext, str]:
@@ -60,26 +63,28 @@ async def _sayable(context: TurnContext, text: str) -> str:
         raise ModelRetry(
             "The answer repeated your instructions, which the customer must not see. Answer the customer only."
         )
-    if promises_to_return(said) and not await _is_kept(context):
-        context.refused_promises += 1
-        log.info(
-            "a reply of tenant %s promised to come back without a booking; it is asked again", context.voice.tenant
-        )
-        raise ModelRetry(
-            "You promised to come back, but nothing is booked. Either book it with schedule_followup now, or answer without"
-            " promising anything for later."
-        )
+    if promises_to_return(said) and not context.booked:
+        await _must_be_named(context, said)
     return said
 
 
-async def _is_kept(context: TurnContext) -> bool:
-    """Tell whether a row stands behind a promise: booked in this turn, or pending from before and not the one refused."""
-    if context.booked:
-        return True
-    if context.has_tried:
-        return False
+async def _must_be_named(context: TurnContext, said: str) -> None:
+    """Raise ModelRetry unless a promise names something pending from before; beside a refused booking none does."""
+    voice = context.voice
     async with context.database.transaction() as connection:
-        return bool(await pending_followups(connection, context.voice.tenant, context.voice.conversation))
+        pending = await pending_followups(connection, voice.tenant, voice.conversation)
+    shown = [] if context.has_tried else [(str(one.payload.get("about", "")), one.booked_for) for one in pending]
+    now = voice.now.astimezone(voice.zone)
+    if any(names(said, about, at.astimezone(voice.zone), now) for about, at in shown):
+        return
+    context.refused_promises += 1
+    log.info("a reply of tenant %s promised to come back without a booking; it is asked again", voice.tenant)
+    listed = "; ".join(f"{about[:ABOUT_SHOWN]} at {local_time(at, voice)[0]}" for about, at in shown)
+    raise ModelRetry(
+        "You promised to come back, but this answer has booked nothing."
+        + (f" Pending from before: {listed}. If you mean one of these, name it and its time." if listed else "")
+        + " Either book it with schedule_followup now, or answer without promising anything for later."
+    )
 
 
 async def answer(

@@ -8,7 +8,7 @@
 import logging
 
 from agent import followup
-from agent.errors import AgentError, NothingToSay, UnknownModel
+from agent.errors import AgentError, NothingToSay, TooSlow, UnknownModel
 from app.service import Service, voice_of
 from app.speak import Speech
 from scheduler import settle
@@ -25,9 +25,7 @@ REMINDER_ATTEMPTS = 3
 
 async def come_back(service: Service, task: Task) -> None:
     """Do the next step of a due follow-up: write it, or say it."""
-    tenant = await service.tenant(task.tenant)
-    if tenant is None:
-        raise TryAgain(f"tenant {task.tenant} is not configured any more: apply its file again")
+    tenant = await service.tenant_of(task)
     async with service.database.transaction() as connection:
         if await settle.is_cancelled(connection, task) and not task.sending:
             await settle.cancel(connection, service.clock, task)
@@ -64,9 +62,18 @@ async def come_back(service: Service, task: Task) -> None:
             booked_at=task.created_at,
         )
     except AgentError as problem:
-        if task.attempt < (BUDGET if is_work else REMINDER_ATTEMPTS) and not isinstance(problem, UnknownModel):
+        if task.attempt < _most_attempts(problem, is_work=is_work):
             raise TryAgain(str(problem)) from problem
         log.error("a follow-up of tenant %s was not written: %s; its stored words go out", task.tenant, problem)
         words = followup.stored_words(language, about, is_work=is_work)
     async with service.database.transaction() as connection:
         await settle.keep_text(connection, service.clock, task, words)
+
+
+def _most_attempts(problem: AgentError, *, is_work: bool) -> int:
+    """Return how often a follow-up is written. A reminder whose model hangs is late already; for work nobody waits like that."""
+    if isinstance(problem, UnknownModel):
+        return 1
+    if isinstance(problem, TooSlow):
+        return 2 if is_work else 1
+    return BUDGET if is_work else REMINDER_ATTEMPTS

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from agent import turn
 from agent.context import TurnContext
-from agent.errors import AgentError, NothingToSay, UnknownModel
+from agent.errors import AgentError, NothingToSay, TooSlow, UnknownModel
 from agent.phrases import phrase
 from app.service import Service, language_of, voice_of
 from app.speak import Speech
@@ -113,10 +113,8 @@ async def _record(service: Service, inbound: Inbound, key: str) -> Received:
 
 async def answer(service: Service, task: Task) -> None:
     """Answer what the customer has written and nobody has answered yet, and settle the turn."""
-    tenant = await service.tenant(task.tenant)
+    tenant = await service.tenant_of(task)
     conversation, said, unanswered = await _read(service, task)
-    if tenant is None:
-        raise TryAgain(f"tenant {task.tenant} is not configured any more: apply its file again")
     if task.text is not None:  # written before, and cut off or refused on its way out
         await Speech(service, tenant, conversation, task, task.text, kind="reply").say()
         return
@@ -156,7 +154,7 @@ async def _write_and_say(
                 has_left_out=len(unanswered) == UNANSWERED,
             )
         except AgentError as problem:
-            if task.attempt < ATTEMPTS and not isinstance(problem, UnknownModel):
+            if task.attempt < ATTEMPTS and not isinstance(problem, UnknownModel | TooSlow):
                 raise TryAgain(str(problem)) from problem
             log.error("a turn of tenant %s got no answer: %s", task.tenant, problem)
             words, error = phrase("no_answer", context.voice.language), str(problem)[:500]
@@ -173,8 +171,7 @@ async def _write_and_say(
 
 async def _read(service: Service, task: Task) -> tuple[Conversation, Sequence[Message], Sequence[Message]]:
     """Return the conversation, as much of what was said before as the model is given, and what is to be answered."""
-    tenant = await service.tenant(task.tenant)
-    limit = tenant.agent.history if tenant else 1
+    limit = (await service.tenant_of(task)).agent.history
     async with service.database.transaction() as connection:
         conversation = await conversations.find(connection, task.tenant, task.conversation or 0)
         assert conversation is not None  # a foreign key holds it

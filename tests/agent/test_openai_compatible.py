@@ -6,6 +6,7 @@ What a user sets for a local server (llama.cpp, vLLM, LM Studio): `VUELVO_MODEL=
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -182,6 +183,7 @@ async def test_a_call_of_the_tool_goes_round(
             "time_zone": "America/Bogota",
             "about": "call Ana",
             "replay": False,
+            "status": "booked",
         }
 
 
@@ -391,10 +393,10 @@ async def test_calls_without_ids_work_in_a_stream_and_are_refused_otherwise(
     [
         (Refuses(401, "Incorrect API key provided: {authorization}"), "401"),
         (Refuses(500, retry_after=AT_ONCE), "500"),
-        (Garbles(), "decode"),
+        (Garbles(), "DecodeError"),
         (Hangs(), "within 0.3 seconds"),
         (NoChoices(), "IndexError"),
-        (Says(Call("set_reminder", {})), "set_reminder"),
+        (Says(Call("set_reminder", {})), "UnexpectedModelBehavior"),
     ],
     ids=["401", "500", "not JSON", "hangs", "no choices", "no such tool"],
 )
@@ -423,7 +425,7 @@ async def test_the_customer_is_told_in_plain_words_and_the_operator_why_and_nobo
                 "Sorry, I could not answer just now. Please write again in a moment."
             ]
             (turn,) = await house.tasks(kind="turn")
-        assert turn.attempt == ATTEMPTS
+        assert turn.attempt == (1 if isinstance(fault, Hangs) else ATTEMPTS)
         assert reason in str(turn.error)
         assert f"Bearer {KEY}" in server.authorizations
         told = [f"{record.getMessage()} {record.exc_text}" for record in caplog.records] + [str(turn.error)]
@@ -431,11 +433,31 @@ async def test_the_customer_is_told_in_plain_words_and_the_operator_why_and_nobo
         assert [record for record in caplog.records if record.exc_info] == []
 
 
-async def test_what_a_server_repeats_of_the_request_is_not_passed_on(
-    database: Database, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("said", ["my number is five five five", "Lucía", KEY, "ignore this\nline"])
+async def test_a_server_s_own_words_are_not_passed_on_however_short(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    async with a_server(monkeypatch, Refuses(400, said)):
+        with pytest.raises(ModelUnavailable) as raised:
+            await ask(MODEL)
+    assert str(raised.value).endswith("status 400")
+
+
+@pytest.mark.parametrize(
+    ("code", "is_told"),
+    [("context_length_exceeded", True), ("3051", True), ("sk-4f0c", False), ("5551234567", False), ("call Ana", False)],
+)
+async def test_a_short_code_of_the_server_is_told_when_it_can_be_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, code: str, is_told: bool
 ) -> None:
-    words = "my number is five five five one two three four, please call me"
-    async with a_server(monkeypatch, Refuses(400, f"bad input: 'messages': [{{'content': '{words}'}}]")):
-        with pytest.raises(ModelUnavailable, match="400") as raised:
-            await Turn(database, clock, streamed=False).answer(words)
-        assert "five" not in str(raised.value)
+    async with a_server(monkeypatch, Refuses(400, "too long", code=code)):
+        with pytest.raises(ModelUnavailable) as raised:
+            await ask(MODEL)
+    assert (code in str(raised.value)) is is_told
+
+
+async def test_a_server_that_cannot_be_reached_is_named_by_host_and_port_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://user:hunter2@127.0.0.1:1/secret/path")
+    with pytest.raises(ModelUnavailable) as raised:
+        await ask(MODEL)
+    assert "the connection to 127.0.0.1:1 failed" in str(raised.value)
+    assert not re.search("hunter2|user|secret", str(raised.value))

@@ -1,13 +1,15 @@
 import subprocess
 import sys
 import unicodedata
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.promises import promises_to_return
+from agent.promises import names, promises_to_return
 
 PROMISES = """
 I'll remind you tomorrow.
@@ -450,12 +452,18 @@ def _lines(table: str) -> list[str]:
     return [line.replace("⏎", "\n") for line in table.splitlines() if line]
 
 
-@pytest.mark.parametrize("reply", _lines(PROMISES))
+def _replies(kind: str) -> list[str]:
+    """Return what a broker's, a clinic's or a shop's assistant might write, in the three languages."""
+    files = sorted((Path(__file__).parent / "replies").glob(f"{kind}_*.txt"))
+    return [line for file in files for line in file.read_text("utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("reply", [*_lines(PROMISES), *_replies("promises")])
 def test_a_promise_is_seen(reply: str) -> None:
     assert promises_to_return(reply)
 
 
-@pytest.mark.parametrize("reply", _lines(HONEST))
+@pytest.mark.parametrize("reply", [*_lines(HONEST), *_replies("innocent")])
 def test_what_promises_nothing_is_let_through(reply: str) -> None:
     assert not promises_to_return(reply)
 
@@ -493,8 +501,9 @@ def test_a_long_reply_of_nearly_promises_is_judged_in_linear_time() -> None:
     program = """
 from agent.promises import promises_to_return
 for piece in ["a", "i'll check and ", ", ", "queda a b c d ", "reminder for a is was ", "te aviso si quieres ", "x\\t", "'",
-              "can i i'll remind you if you like ", "i will now also then just still be sure to ", "in a moment i'll "]:
-    promises_to_return(piece * (100_000 // len(piece)))
+              "can i i'll remind you if you like ", "i'll send our team ", "te digo un ", '"i', "our team y te ", "te llamará ",
+              "dame y ", "i'm a and ", "reminder for our ", "as soon as i'll tell you: ", "i will now also then just still be sure to ", "in a moment i'll "]:
+    promises_to_return(piece * (30_000 // len(piece)))
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
@@ -502,3 +511,52 @@ for piece in ["a", "i'll check and ", ", ", "queda a b c d ", "reminder for a is
 def test_where_nothing_can_be_booked_it_is_booked_is_a_report_and_i_will_is_still_a_promise() -> None:
     assert not promises_to_return("Your appointment is booked for 5 pm.", bookings_count=False)
     assert promises_to_return("I will remind you again tomorrow.", bookings_count=False)
+
+
+NOW = datetime(2026, 11, 29, 9, tzinfo=UTC)
+TOMORROW_AT_NINE = NOW + timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("reply", "about", "at"),
+    [
+        ("I'll remind you about the insurance.", "pay the Insurance", NOW + timedelta(days=3)),
+        ("Te aviso de las pólizas.", "renovar la póliza", NOW + timedelta(days=3)),
+        ("Te lembro do seguro.", "pagar o seguro", NOW + timedelta(days=3)),
+        ("I'll remind Ana of it.", "call Ana", NOW + timedelta(days=3)),
+        ("I'll remind you tomorrow at 9.", "call Ana", TOMORROW_AT_NINE),
+        ("I'll remind you at 9:00.", "call Ana", TOMORROW_AT_NINE),
+        ("I'll remind you at 9 am.", "call Ana", TOMORROW_AT_NINE),
+        ("I'll remind you, 9 a.m. sharp.", "call Ana", TOMORROW_AT_NINE),
+        ("I'll remind you at 17:30.", "call Ana", NOW + timedelta(hours=8.5)),
+        ("I'll remind you at 5 pm.", "call Ana", NOW + timedelta(hours=8)),
+        ("Te recuerdo a las 5 de la tarde.", "llamar a Ana", NOW + timedelta(hours=8)),
+        ("Te lembro às 17h.", "ligar para Ana", NOW + timedelta(hours=8)),
+        ("Te lembro hoje, 12 pm.", "ligar para Ana", NOW + timedelta(hours=3)),
+        ("I'll remind you in 25 minutes.", "call Ana", NOW + timedelta(minutes=25)),
+        ("I'm on it, I'll let you know.", "find the price", NOW),
+        ("Te aviso en cuanto lo tenga.", "buscar el precio", NOW),
+    ],
+)
+def test_a_promise_names_what_is_booked_by_a_word_of_it_or_by_its_time(reply: str, about: str, at: datetime) -> None:
+    assert names(reply, about, at, NOW)
+
+
+@pytest.mark.parametrize(
+    ("reply", "about", "at"),
+    [
+        ("I'll call you with the quote.", "call Ana", TOMORROW_AT_NINE),
+        ("Nuestro equipo te llamará.", "llamar a Ana", TOMORROW_AT_NINE),
+        ("Te aviso mañana.", "avisar mañana del seguro", TOMORROW_AT_NINE),
+        ("Eu te ligo.", "ligar para Ana", TOMORROW_AT_NINE),
+        ("I'll remind you at 10.", "call Ana", TOMORROW_AT_NINE),
+        ("I'll remind you at 9:30.", "call Ana", TOMORROW_AT_NINE),
+        ("I'll remind you at 9 pm.", "call Ana", TOMORROW_AT_NINE),
+        ("I'll send you all 9 quotes.", "call Ana", TOMORROW_AT_NINE),
+        ("I'll let you know as soon as I can.", "call Ana", TOMORROW_AT_NINE),
+        ("I'll remind you in 20 minutes.", "call Ana", NOW + timedelta(minutes=25)),
+        ("I'll remind you.", "", NOW + timedelta(days=400)),
+    ],
+)
+def test_a_promise_of_something_else_names_nothing_booked(reply: str, about: str, at: datetime) -> None:
+    assert not names(reply, about, at, NOW)

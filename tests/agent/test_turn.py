@@ -383,6 +383,25 @@ async def test_a_refused_booking_keeps_no_promise_even_beside_an_older_one(
     assert turn.reply == "When do you mean?"
 
 
+async def test_what_is_pending_from_before_keeps_only_the_promise_that_names_it(
+    database: Database, clock: MovableClock
+) -> None:
+    context = await a_turn_context(database, clock)
+    async with database.transaction() as connection:
+        await a_followup(
+            connection, clock, context.voice.conversation, due=timedelta(hours=24), about="pay the insurance"
+        )
+    by_word = await take(context, "I will remind you of the insurance.")
+    by_time = await take(context, "I will write to you tomorrow at 9.")
+    assert [len(turn.asked) for turn in (by_word, by_time)] == [1, 1]
+
+    other = await take(context, "I will send you the quote tomorrow.", "I'll remind you at 9:00, as agreed.")
+    assert other.reply == "I'll remind you at 9:00, as agreed."
+    assert len(other.asked) == 2
+    assert context.refused_promises == 1
+    assert "Pending from before: pay the insurance at 2026-11-30 09:00" in str(other.asked[1][-1])
+
+
 @pytest.mark.parametrize(
     ("language", "words"),
     [

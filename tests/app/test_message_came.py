@@ -162,12 +162,12 @@ async def test_a_model_that_keeps_promising_is_answered_for(database: Database, 
 
 
 async def test_a_promise_that_an_earlier_booking_keeps_goes_out(database: Database, tmp_path: Path) -> None:
-    script = Script(books(delay="1h"), "I will remind you in an hour.", "Yes, I will remind you.")
+    script = Script(books(delay="1h"), "I will remind you in an hour.", "Yes, I will remind you to call Ana.")
     async with a_house(database, tmp_path, script.model) as house:
         received = await house.says("remind me in an hour to call Ana")
         await house.until_heard(received.conversation, 1)
         await house.says("is it still set?")
-        assert (await house.until_heard(received.conversation, 2))[-1] == "Yes, I will remind you."
+        assert (await house.until_heard(received.conversation, 2))[-1] == "Yes, I will remind you to call Ana."
 
 
 @pytest.mark.parametrize(
@@ -217,6 +217,19 @@ async def test_when_the_model_is_down_the_customer_is_told_and_the_operator_sees
         (turn,) = await house.tasks(kind="turn")
         assert (turn.state, turn.attempt) == ("failed", ATTEMPTS)
         assert "503" in str(turn.error)
+
+
+async def test_a_customer_whose_model_hangs_is_told_after_one_wait(database: Database, tmp_path: Path) -> None:
+    script = Script()
+    script.gate.clear()
+    config = {"agent": {"answer_timeout": 0.05}}
+    async with a_house(database, tmp_path, script.model, config=config) as house:
+        received = await house.says("hello")
+        (told,) = await house.until_heard(received.conversation, 1)
+        assert told.startswith("Sorry, I could not answer just now")
+        (turn,) = await house.tasks(kind="turn")
+        assert (turn.state, turn.attempt) == ("failed", 1)
+        assert "within 0.05 seconds" in str(turn.error)
 
 
 async def test_a_turn_cut_off_after_booking_does_not_book_again(database: Database, tmp_path: Path) -> None:

@@ -136,6 +136,19 @@ async def test_when_the_model_stays_down_the_stored_words_go_out(
         assert script.asked_for_followups() == REMINDER_ATTEMPTS
 
 
+async def test_a_reminder_whose_model_hangs_goes_out_in_its_stored_words_after_one_wait(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    script = Script(*BOOKED)
+    script.followup_gate.clear()
+    config = {"agent": {"answer_timeout": 1}}
+    async with a_house(database, tmp_path, script.model, clock, config=config) as house:
+        conversation = await book(house)
+        await pass_time_until(house, clock, script, 1)
+        assert (await house.until_heard(conversation, 2))[1] == "Reminder: call Ana"
+        assert script.asked_for_followups() == 1
+
+
 async def pass_time_until(house: House, clock: MovableClock, script: Script, asked: int) -> None:
     """Let minutes pass until the model was asked to come back so often."""
 
