@@ -27,6 +27,8 @@ PREFIX = "VUELVO_"
 _OF_THE_TESTS = "VUELVO_TEST_"
 _NOT_SHOWN = {"database_url", "secret_key"}
 _KEY_FILE = "secret.key"
+_MODEL_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "OLLAMA_API_KEY")
+"""Read by the providers' libraries, which find out what cannot be sent only when a customer waits."""
 
 
 class SettingsError(Exception):
@@ -121,6 +123,12 @@ def load(environ: Mapping[str, str] | None = None, env_file: Path | None = Path(
             near = difflib.get_close_matches(name.upper(), fields, 1)
             way_out = f"did you mean {near[0]}?" if near else "the settings are listed in docs/settings.md"
             problems.append(f"{ours[name].named(name)} is not a setting: {way_out}")
+    for name in _MODEL_KEYS:
+        if name in given and given[name].value and re.fullmatch("[!-~]+", given[name].value) is None:
+            problems.append(
+                f"{given[name].named(name)} is no key: it holds a space or a character such as … or é; "
+                "put the key there that the provider shows, or remove it"
+            )
     values: dict[str, Any] = {
         field: ours[name].value if field == "secret_key" else ours[name].value.strip()
         for name, field in fields.items()

@@ -21,7 +21,7 @@ from channels.telegram.bot import TelegramSection
 from channels.web.section import WebSection
 from channels.whatsapp.section import WhatsAppSection
 from scheduler.when import known_zone
-from store.secrets import PREFIX, SecretBox
+from store.secrets import PREFIX, SecretBox, WrongKey
 
 DEMO = Path(__file__).with_name("demo_tenant.yaml")
 LARGEST_FILE = 1_000_000
@@ -92,6 +92,10 @@ class TenantFileError(Exception):
         self.problems = tuple(problems)
 
 
+UNUSABLE = (WrongKey, TenantFileError)
+"""What is raised for a tenant that cannot be used as it is stored; applying its file again mends it."""
+
+
 def load_file(path: Path, environ: Mapping[str, str]) -> list[TenantConfig]:
     """Read every tenant of a file; `environ` is what `${NAME}` is looked up in. Raises TenantFileError, all or nothing."""
     text = _read(path)
@@ -99,8 +103,8 @@ def load_file(path: Path, environ: Mapping[str, str]) -> list[TenantConfig]:
     problems: list[Problem] = []
     first_lines: dict[str, int] = {}
     try:
-        for node in yaml.compose_all(text, Loader=yaml.SafeLoader):
-            if node is None or (isinstance(node, yaml.ScalarNode) and node.tag == _TAG + "null"):
+        for node in _documents(text):
+            if isinstance(node, yaml.ScalarNode) and node.tag == _TAG + "null":
                 continue  # nothing between two --- lines
             document = _Document(node, environ)
             config = document.check()
@@ -112,16 +116,8 @@ def load_file(path: Path, environ: Mapping[str, str]) -> list[TenantConfig]:
                 words = f"this tenant is already written on line {first_lines[config.tenant]}"
                 problems.append(Problem(str(path), line, "tenant", words))
             configs.append(config)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        problems.append(
-            Problem(str(path), mark.line + 1 if mark else None, "", f"this is not YAML: {_yaml_words(error)}")
-        )
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        problems.append(Problem(str(path), line, "", "a character that may not stand in YAML: remove it"))
-    except RecursionError:
-        problems.append(Problem(str(path), None, "", "it is nested too deeply"))
+    except _Unreadable as problem:
+        problems.append(Problem(str(path), problem.line, "", problem.words))
     if not configs and not problems:
         problems.append(Problem(str(path), None, "", "no tenant is written in it: it needs tenant, name and time_zone"))
     if problems:
@@ -223,8 +219,64 @@ def _read(path: Path) -> str:
 # Reading a document by its nodes, since only they know their lines
 
 _TAG = "tag:yaml.org,2002:"
-_PARSED = {_TAG + name for name in ("null", "bool", "int", "float")}
-_TEXT = {_TAG + name for name in ("str", "timestamp", "value")}
+_DIGITS = "[0-9]{1,18}"
+_PARSED: dict[str, Callable[[str], object]] = {
+    _TAG + "null": lambda _: None,
+    _TAG + "bool": lambda text: yaml.SafeLoader.bool_values[text.lower()],
+    _TAG + "int": int,
+    _TAG + "float": float,
+}
+
+
+class _Loader(yaml.SafeLoader):
+    """Takes a plain word for a number only as everybody writes it: 1:30, 0x1F, 1e5 and 2026-11-29 are text."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - the library declares it so
+        first: [pair for pair in pairs if pair[0].removeprefix(_TAG) in ("null", "bool", "merge")]
+        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    composed = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.composed += 1
+        if self.composed > MOST_VALUES:
+            raise _Unreadable(self.line + 1, f"it holds more than {MOST_VALUES} values")
+        return super().compose_node(parent, index)
+
+
+_Loader.add_implicit_resolver(_TAG + "int", re.compile(rf"[-+]?{_DIGITS}$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(_TAG + "float", re.compile(rf"[-+]?{_DIGITS}?\.{_DIGITS}$"), list("-+.0123456789"))
+
+
+class _Unreadable(Exception):
+    """A file that is no YAML, or more of it than anybody writes."""
+
+    def __init__(self, line: int | None, words: str) -> None:
+        super().__init__(words)
+        self.line, self.words = line, words
+
+
+def _documents(text: str) -> Iterator[yaml.Node]:
+    """Yield the documents of a file. Raises _Unreadable."""
+    try:
+        loader = _Loader(text)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise _Unreadable(line, "a character that may not stand in YAML: remove it") from None
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            assert node is not None
+            yield node
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise _Unreadable(mark.line + 1 if mark else None, f"this is not YAML: {_yaml_words(error)}") from None
+    except RecursionError:
+        raise _Unreadable(loader.line + 1, "it is nested too deeply") from None
+    except (ValueError, OverflowError):  # of the library, which turns whatever digits stand there into a number
+        raise _Unreadable(loader.line + 1, "an escape (\\U…) or a version (%YAML …) that YAML does not have") from None
+
+
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?")
 
 
@@ -235,7 +287,6 @@ class _Document:
         self.problems: list[tuple[int, str, str]] = []
         self._node = node
         self._environ = environ
-        self._scalars = yaml.SafeLoader("")
         self._lines: dict[Place, int] = {(): node.start_mark.line + 1}
         self._broken: set[Place] = set()
         self._entered: set[int] = set()
@@ -249,6 +300,9 @@ class _Document:
         try:
             data = self._value(self._node, ())
         except _TooMuch:
+            return None
+        except RecursionError:  # aliases of aliases
+            self._refuse((), "it is nested too deeply")
             return None
         try:
             config = TenantConfig.model_validate(data)
@@ -315,12 +369,12 @@ class _Document:
         return merged | own
 
     def _scalar(self, node: yaml.ScalarNode, place: Place) -> Any:
-        if node.tag in _PARSED:
+        if parsed := _PARSED.get(node.tag):
             try:
-                return self._scalars.construct_object(node)
-            except (ValueError, KeyError, IndexError):
+                return parsed(node.value)
+            except (ValueError, KeyError):
                 self._refuse(place, "it does not fit its tag (!!…)")
-        elif node.tag not in _TEXT:
+        elif node.tag != _TAG + "str":
             self._refuse(place, "it has a tag (!…) that may not stand in this file: remove it")
         text = _REFERENCE.sub(lambda found: self._referred(found, place), node.value)
         try:

@@ -34,15 +34,17 @@ def split_markdown(text: str, limit: int, rendered: Callable[[str], int]) -> lis
     """
     pieces = []
     rest = clean(text).strip()
+    window = limit
     while rest:
-        window = limit
         piece, left = _cut(rest, window)
-        # Rendering can add: a table's cells are filled up to the widest.
+        # Rendering can add: a table's cells are filled up to the widest, each list in a list is pushed in.
         while rendered(piece) > limit and window > _SMALLEST_WINDOW:
             window = max(window // 2, _SMALLEST_WINDOW)
             piece, left = _cut(rest, window)
         pieces.append(piece)
         rest = left
+        # What follows is likely to grow as much: to try the whole limit each time would cost far more than is sent.
+        window = min(2 * window, limit)
     return pieces or [""]
 
 

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 from channels.message import Inbound
 from channels.request import Problem, read_json
 from store import conversations, messages
+from store.blank import is_blank
 from web_widget.bubbles import LAST_SEQ, bubble, instant
 from web_widget.page import Handler, serve_page, serve_script
 from web_widget.sessions import find_session, open_session
@@ -131,7 +132,7 @@ async def _write(web: Web, tenant: WebTenant, request: Request) -> Response:
     conversation = await _conversation(web, tenant, request)
     told = await read_json(request)
     text = _storable(told, "text").strip()
-    if not text:
+    if is_blank(text):
         raise Problem(422, "`text` is empty: write something.")
     if len(text) > LONGEST_TEXT:
         raise Problem(422, f"`text` has {len(text)} characters, at most {LONGEST_TEXT} can be sent: shorten it.")
@@ -234,7 +235,13 @@ async def _conversation(web: Web, tenant: WebTenant, request: Request) -> int:
     if scheme.lower() != "bearer" or not token:
         raise _no_session()
     async with web.database.transaction() as connection:
-        conversation = await find_session(connection, tenant.name, token.strip(), origin=request.headers.get("origin"))
+        conversation = await find_session(
+            connection,
+            tenant.name,
+            token.strip(),
+            origin=request.headers.get("origin"),
+            longest_lead=web.longest_lead,
+        )
     if conversation is None:
         raise _no_session()
     return conversation

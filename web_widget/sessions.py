@@ -29,10 +29,8 @@ from store import contacts, conversations
 from store.contacts import Contact
 from store.database import bucket_of, metadata
 
-LIFE = timedelta(days=400)
-"""How long a session lives at most; as long as the furthest thing that can be booked in it."""
-IDLE_LIFE = timedelta(days=180)
-"""How long a session lives unused."""
+TIME_TO_READ = timedelta(days=30)
+"""How long the last thing that can have been booked in a session stays to be read in it."""
 NOTED_EVERY = timedelta(hours=1)
 """How often its use is written down, so that reading costs no writing."""
 
@@ -87,9 +85,12 @@ async def open_session(
     return Opened(token, conversation, 0)
 
 
-async def find_session(connection: AsyncConnection, tenant: str, token: str, *, origin: str | None) -> int | None:
+async def find_session(
+    connection: AsyncConnection, tenant: str, token: str, *, origin: str | None, longest_lead: timedelta
+) -> int | None:
     """Return the conversation a token opens for a request from an origin, or None; notes that it was used.
 
+    A session lives as long as something booked in it may be to come (`longest_lead`) or to be read, counted from its last use.
     A request without an origin passes: browsers send none when a page reads from its own host.
     """
     key = (
@@ -104,8 +105,7 @@ async def find_session(connection: AsyncConnection, tenant: str, token: str, *, 
             (web_sessions.c.used_at < func.now() - NOTED_EVERY).label("is_to_note"),
         ).where(
             *key,
-            web_sessions.c.created_at > func.now() - LIFE,
-            web_sessions.c.used_at > func.now() - IDLE_LIFE,
+            web_sessions.c.used_at > func.now() - (longest_lead + TIME_TO_READ),
         )
     )
     row = rows.first()

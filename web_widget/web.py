@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from channels.message import Inbound, Received
 from channels.web.section import WebSection
@@ -52,3 +52,5 @@ class Web:
     """Cancels a task of a tenant's conversation: `cancelled`, `raced`, or None when it is not pending there."""
     stopping: asyncio.Event
     """Set when the service shuts down: every stream ends."""
+    longest_lead: timedelta
+    """How far ahead something can be booked: until then a visitor must find back."""

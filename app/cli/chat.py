@@ -8,18 +8,21 @@ import logging
 import os
 import sys
 import threading
+from functools import partial
 from uuid import uuid4
 
 import click
 
 from app.cli.run import fail, run
 from app.cli.stop import Stop
+from app.database import when_it_can_be_used
 from app.inbox import receive
 from app.settings import Settings
 from app.wiring import Running, running
 from channels.message import Inbound
 from scheduler.when import known_zone
 from store import contacts, conversations, messages
+from store.blank import is_blank
 from store.contacts import Contact
 
 LONGEST = 4000
@@ -64,7 +67,7 @@ class Chat:
         lines = _lines()
         while (line := await lines.get()) is not None:
             words = line.strip().replace("\x00", "")
-            if not words:
+            if is_blank(words):
                 continue
             if len(words) > LONGEST:
                 click.echo(f"(not sent: longer than {LONGEST} characters)", err=True)
@@ -99,21 +102,25 @@ def _lines() -> "asyncio.Queue[str | None]":
     return lines
 
 
+async def _open(house: Running, tenant: str) -> Chat:
+    if await house.service.tenant(tenant) is None:
+        fail(f"there is no tenant {tenant!r}: see vuelvo tenants list", 2)
+    address = f"terminal:{getpass.getuser()}"
+    async with house.service.database.transaction() as connection:
+        contact = Contact(tenant, "web", address, address, time_zone=local_zone())
+        conversation = await conversations.open_conversation(
+            connection, tenant, await contacts.meet(connection, contact), None
+        )
+        held = await conversations.find(connection, tenant, conversation)
+    return Chat(house, tenant, conversation, address, held.last_seq if held else 0)
+
+
 async def _chat(settings: Settings, tenant: str, stay: float) -> None:
     stop = Stop()
     async with running(settings) as house:
-        if await house.service.tenant(tenant) is None:
-            fail(f"there is no tenant {tenant!r}: see vuelvo tenants list", 2)
-        address = f"terminal:{getpass.getuser()}"
-        async with house.service.database.transaction() as connection:
-            contact = Contact(tenant, "web", address, address, time_zone=local_zone())
-            conversation = await conversations.open_conversation(
-                connection, tenant, await contacts.meet(connection, contact), None
-            )
-            held = await conversations.find(connection, tenant, conversation)
-        seq = held.last_seq if held else 0
+        database = house.service.database
+        chat = await when_it_can_be_used(database, partial(_open, house, tenant), is_patient=True)
         stop.is_up()
-        chat = Chat(house, tenant, conversation, address, seq)
         click.echo(
             "Write, for example: remind me in 10 seconds to call Ana. Ctrl-C ends; what is booked stays.", err=True
         )

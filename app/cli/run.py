@@ -10,10 +10,13 @@ from functools import wraps
 from typing import Any, NoReturn
 
 import click
+from alembic.util import CommandError
+from sqlalchemy.exc import OperationalError
 
 from agent.errors import UnknownModel
-from app.database import DatabaseDown
+from app.database import DatabaseDown, why
 from app.settings import Settings, SettingsError, load
+from app.tenants_file import UNUSABLE
 from store.embedded import EmbeddedServerError
 
 
@@ -55,6 +58,8 @@ def set_up_log(settings: Settings, level: int = logging.INFO) -> None:
     ):
         logging.getLogger(library).setLevel(logging.WARNING)
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    # Whoever must wait for the database is told so, in the terminal too.
+    logging.getLogger("app.database").setLevel(min(level, logging.WARNING))
 
 
 def fail(message: str, code: int = 1) -> NoReturn:
@@ -77,8 +82,16 @@ def run(command: Callable[..., Coroutine[Any, Any, None]], *, level: int = loggi
             asyncio.run(command(settings, *given, **options))
         except UnknownModel as problem:
             fail(f"VUELVO_MODEL: {problem}", 2)
+        except (SettingsError, *UNUSABLE) as problem:
+            fail(str(problem), 2)
+        except CommandError as problem:
+            fail(
+                f"the database's schema is not one this version knows ({problem}): use the version that made it, or newer"
+            )
         except (EmbeddedServerError, DatabaseDown) as problem:
             fail(str(problem))
+        except OperationalError as problem:
+            fail(f"the database cannot be used any more: {why(problem)}")
         except (KeyboardInterrupt, asyncio.CancelledError):
             raise SystemExit(130) from None
 

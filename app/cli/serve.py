@@ -4,27 +4,18 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Iterator
 
 import click
-import uvicorn
 
 from app.cli.run import fail, run
 from app.cli.stop import Stop
 from app.http import application
 from app.receivers import Receivers
+from app.server import Limits, Server, allow_files
 from app.settings import Settings
 from app.wiring import running
 
 log = logging.getLogger(__name__)
-
-
-class Server(uvicorn.Server):
-    """Leaves the signals to us: they stop the poller as well."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def open_port(host: str, port: int) -> socket.socket:
@@ -45,19 +36,11 @@ def open_port(host: str, port: int) -> socket.socket:
 
 async def _serve(settings: Settings, no_poller: bool) -> None:
     stop = Stop()
+    limits = Limits(connections=allow_files())
     listening = open_port(settings.host, settings.port)
     with contextlib.closing(listening):
         async with running(settings, poll=not no_poller) as house:
-            server = Server(
-                uvicorn.Config(
-                    application(house),
-                    lifespan="off",
-                    log_config=None,
-                    access_log=False,
-                    timeout_graceful_shutdown=5,
-                    server_header=False,
-                )
-            )
+            server = Server(application(house), limits)
             receivers = asyncio.create_task(Receivers(house.service, settings, house.stopping).run())
             serving = asyncio.create_task(server.serve(sockets=[listening]))
             host, port = listening.getsockname()[:2]

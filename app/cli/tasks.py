@@ -14,6 +14,7 @@ from scheduler.cancel import cancel as cancel_tasks
 from scheduler.clock import Clock
 from scheduler.find import Found
 from scheduler.task import ACTIVE, State
+from store import tenants
 from store.migrate import migrate
 
 STATES = ("active", *get_args(State))
@@ -34,6 +35,8 @@ async def _list(settings: Settings, tenant: str | None, status: str, as_json: bo
     async with open_database(settings, is_patient=False) as database:
         await migrate(database)
         async with database.transaction() as connection:
+            if tenant is not None and await tenants.find(connection, tenant) is None:
+                fail(f"there is no tenant {tenant!r}: see vuelvo tenants list", 2)
             found = await find.search(
                 connection, tenant=tenant, states=ACTIVE if status == "active" else (status,), limit=limit
             )

@@ -41,7 +41,7 @@ async def _apply(settings: Settings, files: tuple[str, ...]) -> None:
             problems.append(f"tenant {config.tenant}: agent.model: {problem}")
     if problems:
         fail("\n".join(problems) + "\nNothing was applied.", 2)
-    async with running(settings, poll=False, is_patient=False) as house:
+    async with running(settings, poll=False, is_patient=False, any_key=True) as house:
         try:
             changed = await apply_tenants(house.service, configs)
         except SenderTaken as problem:

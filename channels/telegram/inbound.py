@@ -8,6 +8,7 @@ from typing import Any
 from channels.errors import Malformed, Refused
 from channels.message import Inbound
 from channels.text import clean
+from store.blank import is_blank
 
 _UNREADABLE = (
     "photo",
@@ -62,7 +63,7 @@ def read_update(update: Mapping[str, Any], tenant: str, bot_id: str, bot_name: s
     # In private the agent can at least say that it cannot see it.
     unreadable = next((f"[{name}]" for name in _UNREADABLE if kind == "private" and message.get(name)), "")
     text = f"{unreadable} {said}".strip()
-    if not text:
+    if is_blank(text):
         raise Malformed("nothing to read")
 
     address = str(_id(chat, "id"))

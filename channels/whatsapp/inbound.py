@@ -11,6 +11,7 @@ from channels.message import Inbound
 from channels.text import clean
 from channels.whatsapp import address
 from channels.whatsapp.section import WhatsAppSection
+from store.blank import is_blank
 
 ADDRESS_LIMIT = 160
 NAME_LIMIT = 80
@@ -43,7 +44,7 @@ def read_message(section: WhatsAppSection, tenant: str, form: Sequence[tuple[str
     if not provider_id or not sender or len(sender) > ADDRESS_LIMIT:
         raise Malformed(f"The message has no MessageSid, or no From of at most {ADDRESS_LIMIT} characters.")
     text = _text(fields)
-    if not text:
+    if is_blank(text):
         raise Malformed("The message holds nothing to read.")
     return Inbound(
         tenant=tenant,
@@ -83,7 +84,7 @@ def _text(fields: Mapping[str, str]) -> str:
         if name.startswith("MediaUrl")
     ]
     kind = fields.get("MessageType", "text")
-    if not words.strip() and not unseen and kind not in ("", "text"):
+    if is_blank(words) and not unseen and kind not in ("", "text"):
         unseen = [kind]  # a location, a contact card
     notes = [f"[{what[:80]}]" for what in unseen]
-    return clean("\n".join(notes if not words.strip() else [words, *notes]))
+    return clean("\n".join(notes if is_blank(words) else [words, *notes]))

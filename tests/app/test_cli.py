@@ -106,7 +106,7 @@ async def test_tasks_are_listed_looked_at_and_cancelled(shell: Shell, database: 
 
 
 async def test_the_doctor_says_what_is_well_and_what_is_not(shell: Shell) -> None:
-    assert await shell.run("migrate") == (0, "the schema is at 0004, as before")
+    assert await shell.run("migrate") == (0, "the schema is at 0005, as before")
     checks = {check["check"]: check["ok"] for check in await shell.json("doctor")}
     assert checks["database"]
     assert checks["schema"]
@@ -119,6 +119,7 @@ async def test_the_doctor_says_what_is_well_and_what_is_not(shell: Shell) -> Non
     ("words", "problem"),
     [
         (("tasks", "list", "--status", "lost"), "lost"),
+        (("tasks", "list", "--tenant", "nobody"), "there is no tenant 'nobody': see vuelvo tenants list"),
         (("tasks", "get", "abc"), "abc"),
         (("tenants", "show", "nobody"), "nobody"),
         (("tenants", "apply", "missing.yaml"), "missing.yaml"),
@@ -176,6 +177,15 @@ async def test_another_secret_key_than_the_stored_secrets_were_sealed_with_is_re
     assert (code, "VUELVO_SECRET_KEY" in said) == (1, True)
     assert (await shell.run("tenants", "apply", "acme.yaml", **other))[0] == 0, "the way out"
     assert (await shell.run("tenants", "list", **other))[0] == 0
+
+
+async def test_a_database_that_is_newer_than_the_program_is_one_clear_line(shell: Shell, database: Database) -> None:
+    async with database.transaction() as connection:
+        await connection.exec_driver_sql("update alembic_version set version_num = '9999'")
+    for words in (("migrate",), ("serve",), ("tasks", "list")):
+        code, said = await shell.run(*words, VUELVO_PORT="0")
+        (line,) = said.splitlines()
+        assert (code, "use the version that made it" in line) == (1, True)
 
 
 async def test_a_key_file_that_is_damaged_is_one_clear_line(tmp_path: Path) -> None:

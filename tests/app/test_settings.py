@@ -122,6 +122,22 @@ def test_a_value_that_cannot_be_used_is_refused_with_the_way_out(name: str, valu
     assert "hunter2" not in problems[0]
 
 
+@pytest.mark.parametrize("value", ["tu-clave-aquí…", "sk-…", "sk-hunter2 ", "your key", "sk-hunter2\n", "\udcff"])
+def test_a_placeholder_in_the_place_of_a_models_key_is_told_with_the_rest_and_not_repeated(
+    tmp_path: Path, value: str
+) -> None:
+    problems = problems_of({"ANTHROPIC_API_KEY": value, "VUELVO_PORT": "x"})
+    assert [problem.split(" is ")[0] for problem in problems] == ["ANTHROPIC_API_KEY", "VUELVO_PORT"]
+    assert value not in problems[0]
+    (problem,) = problems_of({}, write(tmp_path, "\nOPENAI_API_KEY=sk-…\n"))
+    assert problem.startswith(f"OPENAI_API_KEY ({tmp_path / '.env'}:2) is no key")
+
+
+@pytest.mark.parametrize("value", ["", "sk-hunter2_A+/=.", "any"])
+def test_a_models_key_that_can_be_one_and_keys_of_others_are_left_alone(value: str) -> None:
+    assert load({"OPENAI_API_KEY": value, "SOMEBODYS_API_KEY": "clave aquí"}, None) == Settings()
+
+
 def test_an_empty_value_stands_for_the_default() -> None:
     assert load({"VUELVO_PORT": "", "VUELVO_MODEL": "  ", "VUELVO_SECRET_KEY": ""}, None) == Settings()
     said = problems_of({"VUELVO_DATABASE_URL": "postgresql://db/x", "VUELVO_SECRET_KEY": ""})

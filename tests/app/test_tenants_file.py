@@ -1,15 +1,19 @@
 import json
 import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from app.tenants_file import (
     DEMO,
     HIDDEN,
     LARGEST_FILE,
+    Problem,
     TenantConfig,
     TenantFileError,
     from_stored,
@@ -180,7 +184,7 @@ name: Acme
         (SHORT + "agent: &a {model: *a}", "acme.yaml:4: agent.model: it is an alias of something it stands in"),
         (SHORT + "agent: &a {<<: *a}", "acme.yaml:4: agent: it is an alias of something it stands in"),
         (SHORT + "agent: {<<: hunter2}", "acme.yaml:4: agent: what << takes in must be fields"),
-        (SHORT + "agent: " + "[" * 500, "acme.yaml: it is nested too deeply"),
+        (SHORT + "agent: " + "[" * 500, "acme.yaml:4: it is nested too deeply"),
         (
             SHORT + "channels: {telegram: {token: 123456789}}",
             "acme.yaml:4: channels.telegram.token: it must be text: write it in quotes",
@@ -192,12 +196,66 @@ name: Acme
         ("tenant: acme\nname: Acme\ntime_zone: ../etc/passwd", "acme.yaml:3: time_zone: it must be a name of the IANA"),
         (SHORT + "---\n" + SHORT, "acme.yaml:5: tenant: this tenant is already written on line 1"),
         (SHORT.encode() + b"# caf\xe9", "acme.yaml:4: this line is not UTF-8: save the file as UTF-8"),
+        (SHORT + "agent: {answer_timeout: 1:30}", "acme.yaml:4: agent.answer_timeout: it must be a valid number"),
+        (SHORT + "agent: {answer_timeout: " + "1:" * 400_000 + "1}", "acme.yaml:4: agent.answer_timeout: it must be"),
+        (SHORT + "agent: {answer_timeout: " + "1:" * 400 + "1.5}", "acme.yaml:4: agent.answer_timeout: it must be"),
+        (SHORT + "agent: {answer_timeout: !!int 1:1}", "acme.yaml:4: agent.answer_timeout: it does not fit its tag"),
+        (SHORT + f"agent: {{history: {'9' * 5000}}}", "acme.yaml:4: agent.history: Unable to parse"),
+        (SHORT + f"agent: {{history: !!int {'9' * 5000}}}", "acme.yaml:4: agent.history: it does not fit its tag"),
+        (SHORT + "agent: {history: 0x1F}", "acme.yaml:4: agent.history: it must be a valid integer"),
+        (SHORT + "agent: {answer_timeout: .inf}", "acme.yaml:4: agent.answer_timeout: it must be a valid number"),
+        (SHORT + "agent: {answer_timeout: !!float nan}", "acme.yaml:4: agent.answer_timeout: it must be"),
+        (SHORT + 'agent: {instructions: "\\UDEADBEEF"}', "acme.yaml:4: an escape (\\U…) or a version (%YAML …)"),
+        (SHORT + 'agent: {instructions: "\\U00110000"}', "acme.yaml:4: an escape (\\U…) or a version (%YAML …)"),
+        ("%YAML 1." + "9" * 5000 + "\n--- {}", "acme.yaml:1: an escape (\\U…) or a version (%YAML …)"),
+        (SHORT + "a:\n" + "- b\n" * 60_000, "acme.yaml:49997: it holds more than 50000 values"),
+        (SHORT + "---\n" * 60_000, "acme.yaml:49997: it holds more than 50000 values"),
+        (
+            SHORT
+            + "".join(f"a{at + 1}: &a{at + 1} {'[' * 100}*a{at}{']' * 100}\n" for at in range(9)).replace("*a0", ""),
+            "acme.yaml:1: it is nested too deeply",
+        ),
         (b"#" * (LARGEST_FILE + 1), "acme.yaml: it is larger than 1 MB: split it, one tenant a file"),
     ],
 )
 def test_one_thing_wrong_is_one_line(file: Path, text: str | bytes, problem: str) -> None:
     (said,) = refused(file, text)
     assert said.startswith(problem)
+
+
+@pytest.mark.parametrize(("written", "history"), [("12", 12), ("+12", 12), ("012", 12), ("'12'", 12), ("!!int 12", 12)])
+def test_a_number_is_what_it_looks_like(file: Path, written: str, history: int) -> None:
+    (config,) = load(file, SHORT + f"agent: {{history: {written}, answer_timeout: 1.5}}")
+    assert (config.agent.history, config.agent.answer_timeout) == (history, 1.5)
+
+
+_PIECES = (
+    *("%YAML 1.", "%TAG ! a:%FF%", "!!int ", "!!float ", "!!null ", "!!bool ", "!<", "!%FF ", "&", "*", "<<: ", "= "),
+    *("1:1", "0x", "1e999", ".inf", "_", "~", "\\UDEADBEEF", "\\uD800", "\\x", "|9\n", ">-\n", "? ", "- ", ": ", ", "),
+    *("{", "}", "[", "]", "'", '"', "#", "\n", "\n---\n", "\n...\n", "\t", "\0", "\x85", "\u2028", "\ufeff", "${", "é"),
+    *("9" * 5000, "1:" * 200, "2026-11-29 10:00:00"),
+)
+_SEEDS = (SHORT, re.sub("[$]{.*?}", "x", re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0]))
+
+
+@given(
+    st.sampled_from(_SEEDS),
+    st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 8), st.sampled_from(_PIECES)), max_size=6),
+)
+@settings(max_examples=300, deadline=None)
+def test_whatever_is_written_is_a_tenant_or_clear_lines(seed: str, edits: list[tuple[int, int, str]]) -> None:
+    for at, length, piece in edits:
+        at = at % (len(seed) + 1)
+        seed = seed[:at] + piece + seed[at + length :]
+    told: tuple[Problem, ...] = ()
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "acme.yaml"
+        file.write_bytes(seed.encode())
+        try:
+            load_file(file, {})
+        except TenantFileError as error:
+            told = error.problems
+    assert all(problem.line and "\n" not in str(problem) for problem in told if "no tenant" not in problem.words)
 
 
 def test_what_stands_where_a_name_should_is_not_repeated(file: Path) -> None:

@@ -154,6 +154,7 @@ def test_other_kinds_of_update_are_passed_over(kind: str) -> None:
         {"message_thread_id": "7", "is_topic_message": True},
         {"text": ["Hola"]},
         {"text": " \n\t"},
+        {"text": "\u2060 \u3164"},
         {"text": None, "new_chat_members": [{"id": 1}]},
     ],
 )

@@ -18,6 +18,7 @@ from channels.channel import Channel
 from channels.message import Accepted, NotSent, Origin, Outcome, Part, Rejected, Unknown, units
 from channels.telegram.bot import TelegramSection
 from channels.telegram.outbound import LIMIT, TelegramChannel, render
+from channels.text import split_markdown
 from tests.support.telegram_faults import (
     DROP,
     HANG,
@@ -383,6 +384,21 @@ def test_a_long_text_is_cut_into_pieces_that_fit_and_nothing_is_lost(name: str) 
 @pytest.mark.parametrize("name", ["exclamation marks", "full stops"])
 def test_exactly_as_much_as_fits_is_one_piece(name: str) -> None:
     assert list(CHANNEL.split(LONG[name])) == [LONG[name]]
+
+
+@pytest.mark.parametrize("text", ["1. " * 2_700, "> 1. " * 1_600, "| a | b |\n|---|---|\n" + "| c | d |\n" * 700])
+def test_what_grows_when_it_is_rendered_is_not_tried_whole_for_every_piece(text: str) -> None:
+    tried: list[int] = []
+
+    def rendered(piece: str) -> int:
+        tried.append(len(piece))
+        return units(render(piece)[0])
+
+    pieces = split_markdown(text, LIMIT, rendered)
+    assert "".join("".join(pieces).split()) == "".join(text.split())
+    assert all(units(render(piece)[0]) <= LIMIT for piece in pieces)
+    assert len(tried) <= 2 * len(pieces) + 5
+    assert sum(tried) <= 4 * len(text)
 
 
 def test_a_long_code_block_is_code_in_every_piece() -> None:

@@ -69,6 +69,7 @@ def test_a_message_for_another_account_or_sender_is_refused(
         {"From": "x" * 161},
         {"Body": ""},
         {"Body": " \n"},
+        {"Body": "\u200b\u2800"},
         {"Body": "\0"},
     ],
 )

@@ -55,6 +55,7 @@ class Refuses:
     status: int
     words: str = "refused by the test"
     retry_after: float | None = None
+    code: str | None = None
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class OpenAIServer:
         if isinstance(line, Refuses):
             words = line.words.replace("{authorization}", str(self.authorizations[-1]))
             headers = {"retry-after": f"{line.retry_after:g}"} if line.retry_after is not None else {}
-            return JSONResponse({"error": {"message": words, "code": None}}, line.status, headers)
+            return JSONResponse({"error": {"message": words, "code": line.code}}, line.status, headers)
         if asked.get("stream"):
             body = [f"data: {piece}\n\n" for piece in self._pieces(line)]
             return self._send(body, "text/event-stream", line)

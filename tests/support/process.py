@@ -79,15 +79,21 @@ class Process:
 
 
 async def start(
-    *words: str, directory: Path, environ: Mapping[str, str] | None = None, can_write: bool = False
+    *words: str,
+    directory: Path,
+    environ: Mapping[str, str] | None = None,
+    can_write: bool = False,
+    files: int | None = None,
 ) -> Process:
     """Start `vuelvo WORDS` in a directory, with nothing of our own environment that could mislead it.
 
-    With `can_write` its standard input is ours to `write` to; otherwise it is empty.
+    With `can_write` its standard input is ours to `write` to; otherwise it is empty. `files` is how many it may open.
     """
+    limited = ("sh", "-c", f'ulimit -n {files}; exec "$@"', "sh") if files else ()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("VUELVO_", "OPENAI_"))}
     return Process(
         await asyncio.create_subprocess_exec(
+            *limited,
             str(VUELVO),
             *words,
             cwd=directory,
@@ -101,10 +107,11 @@ async def start(
 
 @asynccontextmanager
 async def serving(
-    *words: str, directory: Path, environ: Mapping[str, str] | None = None
+    *words: str, directory: Path, environ: Mapping[str, str] | None = None, files: int | None = None
 ) -> AsyncIterator[tuple[Process, str]]:
     """Run `vuelvo serve` on a free port; yields it and its address."""
-    process = await start("serve", *words, directory=directory, environ={"VUELVO_PORT": "0", **(environ or {})})
+    environ = {"VUELVO_PORT": "0", **(environ or {})}
+    process = await start("serve", *words, directory=directory, environ=environ, files=files)
     try:
         line = await process.until_said("Vuelvo is here: ")
         yield process, line.split("here: ")[1].rstrip("/")

@@ -22,6 +22,7 @@ class Proxy:
         self._lines: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
         self._asked: dict[asyncio.StreamWriter, bytes] = {}
         self._silent: set[asyncio.StreamWriter] = set()
+        self._last_requests: list[bytes] = []
 
     def freeze(self) -> None:
         """Hold every byte from now on, and tell nobody: both ends believe the connection is open."""
@@ -39,6 +40,10 @@ class Proxy:
         for ends in self._lines.values():
             for end in ends:
                 end.transport.abort()
+
+    def cut_at_answer(self, *asked: bytes) -> None:
+        """Break every connection when the server, having done the last of these requests, answers: nobody hears it."""
+        self._last_requests = list(asked)
 
     def silence(self, asked: bytes) -> None:
         """Answer nothing more on the connections that were last asked for something, and tell nobody."""
@@ -75,6 +80,11 @@ class Proxy:
                 self._asked[asker] = piece
             if writer in self._silent:
                 continue
+            if self._last_requests and self._last_requests[0] in self._asked.get(writer, b""):
+                self._last_requests.pop(0)
+                if not self._last_requests:
+                    self.cut()
+                    return
             self.held += 1
             await self._flowing.wait()
             self.held -= 1

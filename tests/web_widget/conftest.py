@@ -19,6 +19,7 @@ from starlette.routing import Route
 from channels.message import Inbound, Received
 from channels.web import outbound
 from channels.web.section import WebSection
+from scheduler.when import LONGEST_LEAD
 from store import conversations, messages
 from store.contacts import Contact, meet
 from store.database import Database
@@ -50,7 +51,16 @@ class Service:
 
     @property
     def web(self) -> Web:
-        return Web(self.database, self.signals, self._find, self.receive, self._pending, self._cancel, self.stopping)
+        return Web(
+            self.database,
+            self.signals,
+            self._find,
+            self.receive,
+            self._pending,
+            self._cancel,
+            self.stopping,
+            LONGEST_LEAD,
+        )
 
     @property
     def app(self) -> Starlette:

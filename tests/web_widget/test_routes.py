@@ -48,6 +48,7 @@ async def test_two_visitors_may_use_the_same_client_id(http: httpx.AsyncClient) 
     ("body", "says"),
     [
         ({"text": "  \n", "client_id": "a"}, "empty"),
+        ({"text": "\u200b\ufeff \u3164", "client_id": "a"}, "empty"),
         ({"client_id": "a"}, "`text` must be a text"),
         ({"text": 7, "client_id": "a"}, "`text` must be a text"),
         ({"text": "x" * 4001, "client_id": "a"}, "at most 4000"),

@@ -1,14 +1,16 @@
 import json
 import re
+from pathlib import Path
 
 import httpx
 import pytest
 from sqlalchemy import select, text
 
+from scheduler.when import LONGEST_LEAD
 from store import conversations
 from store.database import Database
 from tests.web_widget.conftest import SHOP, Service, Visitor, a_visitor
-from web_widget.sessions import web_sessions
+from web_widget.sessions import TIME_TO_READ, web_sessions
 
 
 async def _age(database: Database, column: str, days: int) -> None:
@@ -98,14 +100,21 @@ async def test_a_session_is_bound_to_the_page_it_was_opened_on(http: httpx.Async
     assert statuses == {SHOP: 200, "https://vuelvo.example": 401, "": 200}
 
 
-async def test_a_session_ends_after_400_days_or_180_unused(visitor: Visitor, service: Service) -> None:
+async def test_a_session_outlives_the_furthest_thing_booked_in_it_at_its_last_use(
+    visitor: Visitor, service: Service
+) -> None:
     answers = []
-    for column, days in (("created_at", 399), ("created_at", 401), ("created_at", 1), ("used_at", 179)):
+    for column, days in (("created_at", 4000), ("used_at", 0), ("used_at", LONGEST_LEAD.days + 29)):
         await _age(service.database, column, days)
         answers.append((await visitor.ask("GET", "messages")).status_code)
-    await _age(service.database, "used_at", 181)
+    await _age(service.database, "used_at", LONGEST_LEAD.days + 31)
     answers.append((await visitor.ask("GET", "messages")).status_code)
-    assert answers == [200, 401, 200, 200, 401]
+    assert answers == [200, 200, 200, 401]
+
+
+def test_the_page_says_how_long_a_conversation_can_be_opened_again() -> None:
+    page = (Path(__file__).parents[2] / "docs/widget.md").read_text()
+    assert f"for {(LONGEST_LEAD + TIME_TO_READ).days} days after its last use" in page
 
 
 async def test_its_use_is_noted_once_an_hour(visitor: Visitor, service: Service) -> None:
