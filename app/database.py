@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import TypeVar
 
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
@@ -13,6 +15,8 @@ from store.database import Database
 from store.embedded import EmbeddedServer, EmbeddedServerError
 
 log = logging.getLogger(__name__)
+
+Came = TypeVar("Came")
 
 
 class DatabaseDown(Exception):
@@ -34,7 +38,7 @@ async def open_database(settings: Settings, *, is_patient: bool) -> AsyncIterato
     database = Database(server.url if server else str(settings.database_url))
     keeper = asyncio.create_task(_keep_up(server, database)) if server else None
     try:
-        await _wait_for(database, is_patient=is_patient)
+        await when_it_can_be_used(database, partial(_ask, database), is_patient=is_patient)
         yield database
     finally:
         if keeper:
@@ -45,15 +49,17 @@ async def open_database(settings: Settings, *, is_patient: bool) -> AsyncIterato
             await server.stop()
 
 
-async def _wait_for(database: Database, *, is_patient: bool) -> None:
+async def when_it_can_be_used(database: Database, step: Callable[[], Awaitable[Came]], *, is_patient: bool) -> Came:
+    """Do a step of the start and return what came of it. A step that was cut off is done again from its beginning.
+
+    While the database cannot be used, a patient caller waits and says so; for another that is an end: DatabaseDown.
+    """
     pause = 0.5
     while True:
         try:
-            async with database.transaction() as connection:
-                await connection.execute(text("select 1"))
-            return
+            return await step()
         except (SQLAlchemyError, OSError) as problem:
-            reason = str(getattr(problem, "orig", problem)).strip().splitlines()[0]
+            reason = why(problem)
             if not is_patient:
                 raise DatabaseDown(f"the database at {database.url} cannot be used: {reason}") from problem
             log.warning("the database at %s cannot be used yet (%s); waiting for it", database.url, reason)
@@ -61,16 +67,27 @@ async def _wait_for(database: Database, *, is_patient: bool) -> None:
             pause = min(pause * 2, 5.0)
 
 
+def why(problem: Exception) -> str:
+    """Return in one line why the database cannot be used; without the statement, and without a password."""
+    lines = str(getattr(problem, "orig", None) or problem).strip().splitlines()
+    return lines[0] if lines else type(problem).__name__
+
+
+async def _ask(database: Database) -> None:
+    async with database.transaction() as connection:
+        await connection.execute(text("select 1"))
+
+
 async def _keep_up(server: EmbeddedServer, database: Database) -> None:
-    """Start the embedded server again should it ever be gone."""
+    """Start the embedded server again should it ever be gone, and follow it to where it is then."""
     while True:
         await asyncio.sleep(2)
         try:
-            async with database.transaction() as connection:
-                await connection.execute(text("select 1"))
+            await _ask(database)
         except (SQLAlchemyError, OSError):
             log.warning("the embedded database is gone; starting it again")
             try:
                 await server.ensure()
+                database.move_to(server.url)
             except EmbeddedServerError as problem:
                 log.error("%s", problem)

@@ -19,11 +19,12 @@ from starlette.routing import Route
 from app.hooks import hook_routes
 from app.inbox import receive
 from app.service import Service
+from app.tenants_file import UNUSABLE
 from app.wiring import Running
 from channels.request import Problem
 from scheduler.cancel import cancel
 from scheduler.find import oldest_due, pending_followups
-from scheduler.when import known_zone
+from scheduler.when import LONGEST_LEAD, known_zone
 from store import conversations
 from web_widget.page import demo_page
 from web_widget.routes import routes as widget_routes
@@ -46,6 +47,7 @@ def application(running: Running) -> Starlette:
         pending=partial(_pending, service),
         cancel=partial(_cancel, service),
         stopping=running.stopping,
+        longest_lead=LONGEST_LEAD,
     )
     return Starlette(
         routes=[
@@ -58,6 +60,7 @@ def application(running: Running) -> Starlette:
         ],
         exception_handlers={
             Problem: _on_problem,
+            **dict.fromkeys(UNUSABLE, _on_unusable),
             HTTPException: _on_http,
             DataError: _on_unfit,
             OperationalError: _on_database,
@@ -85,7 +88,17 @@ def _on_http(_: Request, problem: Exception) -> Response:
 def _on_database(_: Request, problem: Exception) -> Response:
     log.warning("a request was refused, the database does not answer: %s", type(problem).__name__)
     return Problem(
-        503, "The database does not answer just now; nothing was kept. Try again shortly.", headers={"retry-after": "2"}
+        503,
+        "The database does not answer just now. Send the same again shortly: a message that has arrived is not taken twice.",
+        headers={"retry-after": "2"},
+    ).response()
+
+
+def _on_unusable(_: Request, problem: Exception) -> Response:
+    return Problem(
+        503,
+        "This tenant cannot be served just now, and its operator has been told. Try again later.",
+        headers={"retry-after": "60"},
     ).response()
 
 
@@ -98,13 +111,17 @@ def _on_surprise(_: Request, problem: Exception) -> Response:
 
 
 async def _ready(running: Running, _: Request) -> Response:
-    """Fit to serve: the database answers, this process's poller looks, and nothing has been due for long."""
+    """Fit to serve: the database answers, this process's poller looks, and nothing has been due for long.
+
+    A tenant that cannot be used is told of, but leaves the service fit to serve all others.
+    """
+    service = running.service
     problems = []
     age = None
     try:
-        async with running.service.database.transaction() as connection:
+        async with service.database.transaction() as connection:
             await connection.execute(text("select 1"))
-            age = await oldest_due(connection, running.service.clock.override())
+            age = await oldest_due(connection, service.clock.override())
     except (DBAPIError, OSError, PoolTimeout):
         problems.append("the database does not answer")
     beat = running.poller.beat_at if running.poller else None
@@ -116,9 +133,9 @@ async def _ready(running: Running, _: Request) -> Response:
     return JSONResponse(
         {
             "status": "ready" if not problems else "not ready",
-            "problems": problems,
+            "problems": problems + [f"tenant {name} cannot be used: see the log" for name in sorted(service.unusable)],
             "oldest_due_seconds": age,
-            "hears_other_processes": running.service.signals.is_alive,
+            "hears_other_processes": service.signals.is_alive,
         },
         status_code=503 if problems else 200,
     )

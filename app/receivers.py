@@ -15,11 +15,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.inbox import receive
 from app.service import Service
 from app.settings import Settings
-from app.tenants_file import TenantConfig, TenantFileError, from_stored
+from app.tenants_file import UNUSABLE, TenantConfig
 from app.wiring import new_receiver_name
 from channels.telegram.polling import poll
 from store import tenants
-from store.secrets import WrongKey
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +47,6 @@ class Receivers:
         self._name = new_receiver_name()
         self._asking: dict[str, tuple[TenantConfig, asyncio.Event, asyncio.Task[None]]] = {}
         self._refused: dict[str, tuple[TenantConfig, float]] = {}
-        self._unreadable: set[tuple[str, int]] = set()
 
     async def run(self) -> None:
         """Ask until `stopping` is set."""
@@ -86,11 +84,8 @@ class Receivers:
         wanted = {}
         for row in rows:
             try:
-                config = from_stored(row.config, self._service.box)
-            except (WrongKey, TenantFileError) as problem:
-                if (row.tenant, row.revision) not in self._unreadable:
-                    self._unreadable.add((row.tenant, row.revision))
-                    log.error("nothing is received for tenant %s: %s", row.tenant, problem)
+                config = self._service.read(row)
+            except UNUSABLE:
                 continue
             if config.channels.telegram is not None and is_polled(config, self._settings):
                 wanted[config.channels.telegram.bot_id] = config

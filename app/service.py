@@ -1,5 +1,6 @@
 """What the two stories share: the database, the clock, the tenants as configured now, their channels, their models."""
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,15 +13,19 @@ from pydantic_ai import Agent
 from agent.context import TurnContext, Voice
 from agent.language import detect
 from agent.models import Models
-from app.tenants_file import TenantConfig, from_stored
+from app.tenants_file import UNUSABLE, Problem, TenantConfig, TenantFileError, from_stored
 from channels.channel import Channel
 from scheduler.clock import Clock
+from scheduler.task import Task
 from scheduler.when import known_zone
 from store import tenants
 from store.conversations import Conversation
 from store.database import Database
 from store.secrets import SecretBox
 from store.signals import Signals
+from store.tenants import TenantRow
+
+log = logging.getLogger(__name__)
 
 FRESH = 2.0
 """Seconds for which a tenant's configuration is used without another look."""
@@ -71,12 +76,17 @@ class Service:
     returning: Agent[Voice, str]
     make_channel: Callable[[TenantConfig, str], Channel | None]
     counts: Counts = field(default_factory=Counts)
+    unusable: dict[str, str] = field(default_factory=dict)
+    """Tenants that cannot be used as they are stored, each with what is wrong."""
     _tenants: dict[str, tuple[float, int, TenantConfig]] = field(default_factory=dict)
     _channels: dict[tuple[str, str], tuple[object, Channel]] = field(default_factory=dict)
     _retired: list[Channel] = field(default_factory=list)
 
     async def tenant(self, name: str) -> TenantConfig | None:
-        """Return a tenant as it is configured now, give or take two seconds; None when there is none such."""
+        """Return a tenant as it is configured now, give or take two seconds; None when there is none such.
+
+        Raises WrongKey, TenantFileError when it cannot be used as it is stored.
+        """
         known = self._tenants.get(name)
         if known and time.monotonic() - known[0] < FRESH:
             return known[2]
@@ -85,9 +95,36 @@ class Service:
         if row is None:
             self._tenants.pop(name, None)
             return None
-        config = known[2] if known and known[1] == row.revision else from_stored(row.config, self.box)
-        self._tenants[name] = (time.monotonic(), row.revision, config)
+        return self.read(row)
+
+    async def tenant_of(self, task: Task) -> TenantConfig:
+        """Return a task's tenant. Raises WrongKey, TenantFileError when it cannot be used, or is not there any more."""
+        config = await self.tenant(task.tenant)
+        if config is None:
+            raise TenantFileError([Problem(f"tenant {task.tenant}", None, "", "it is not configured any more")])
         return config
+
+    def read(self, row: TenantRow) -> TenantConfig:
+        """Return a tenant from its row. Raises WrongKey, TenantFileError."""
+        known = self._tenants.pop(row.tenant, None)
+        try:
+            config = known[2] if known and known[1] == row.revision else from_stored(row.config, self.box)
+        except UNUSABLE as problem:
+            self.complain(row.tenant, problem)
+            raise
+        self.unusable.pop(row.tenant, None)
+        self._tenants[row.tenant] = (time.monotonic(), row.revision, config)
+        return config
+
+    def complain(self, tenant: str, problem: Exception) -> None:
+        """Tell the operator, once, of a tenant that cannot be used."""
+        if self.unusable.get(tenant) != str(problem):
+            self.unusable[tenant] = str(problem)
+            log.error(
+                "nothing is received for tenant %s, and what it has due waits until its file is applied again: %s",
+                tenant,
+                problem,
+            )
 
     async def channel(self, tenant: TenantConfig, name: str) -> Channel | None:
         """Return a tenant's sender on a network channel; None when it has none (any more)."""

@@ -7,12 +7,13 @@ delivery that was begun and whose outcome nobody knows says so instead of sendin
 
 import logging
 from datetime import timedelta
+from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.service import FRESH, Service
-from app.tenants_file import TenantConfig, from_stored
+from app.tenants_file import UNUSABLE, TenantConfig, from_stored
 from channels.channel import Channel
 from channels.message import Accepted, NotSent, Origin, Outcome, Part, Rejected, Unknown
 from channels.web import outbound as web
@@ -30,6 +31,25 @@ log = logging.getLogger(__name__)
 CUT_OFF = "a send was begun and cut off before its outcome was known; it may have arrived"
 SENDS = 20
 """Attempts at sending what certainly did not go out, before it is given up: an outage of half an hour or more."""
+
+
+async def pause(
+    service: Service, connection: AsyncConnection, task: Task, known: TenantConfig | None, **more: Any
+) -> None:
+    """Hold a task until its tenant is applied; or let it come again soon, if that was done since we looked.
+
+    `known` is the tenant as we found it, None if it could not be used; `more` is for `settle.give_back`.
+    """
+    await keep_waiting(connection, task, CHANNEL_PAUSED)
+    row = await tenants.find(connection, task.tenant)
+    try:
+        now = from_stored(row.config, service.box) if row else None
+    except UNUSABLE:
+        now = None
+    if now != known:
+        await settle.give_back(connection, service.clock, task, delay=timedelta(seconds=FRESH), **more)
+    else:
+        await settle.give_back(connection, service.clock, task, hold=CHANNEL_PAUSED, **more)
 
 
 class Speech:
@@ -70,16 +90,11 @@ class Speech:
             await self._send(channel)
 
     async def _pause(self, connection: AsyncConnection, reason: str | None = None) -> None:
-        """Hold the task until the tenant is applied; or let it come again soon, if that was done since we looked."""
-        await keep_waiting(connection, self.task, CHANNEL_PAUSED)
-        row = await tenants.find(connection, self.task.tenant)
-        is_news = row is None or from_stored(row.config, self.service.box) != self.tenant
-        await settle.give_back(
+        await pause(
+            self.service,
             connection,
-            self.service.clock,
             self.task,
-            delay=timedelta(seconds=FRESH) if is_news else None,
-            hold=None if is_news else CHANNEL_PAUSED,
+            self.tenant,
             error=self._counted(reason),
             is_unsent=reason is not None,
             words=self.words,
@@ -196,7 +211,7 @@ class Speech:
                 await settle.cancel(connection, self.service.clock, self.task)
                 self._count("cancelled")
                 return None
-            await settle.open_door(connection, self.task, self.words)
+            await settle.open_door(connection, self.service.clock, self.task, self.words)
             await self._mark_answered(connection)
             return await deliveries.start(
                 connection, self.task.tenant, self.conversation.id, self.task.id, number, self.conversation.channel
@@ -269,17 +284,19 @@ class Speech:
                 )
 
     async def _end_unsaid(self, connection: AsyncConnection, reason: str, *, is_in_part: bool) -> None:
-        if is_in_part:
-            await self._log(connection)
-        await settle.fail(connection, self.service.clock, self.task, self.error or reason)
+        seq = await self._log(connection) if is_in_part else None
+        await settle.fail(connection, self.service.clock, self.task, self.error or reason, seq)
 
     async def _leave_uncertain(self, connection: AsyncConnection, reason: str) -> None:
         """It may have arrived, so it stands in the conversation: an answer to it must make sense."""
-        await self._log(connection)
-        await settle.leave_uncertain(connection, self.service.clock, self.task, reason)
+        seq = await self._log(connection)
+        await settle.leave_uncertain(connection, self.service.clock, self.task, reason, seq)
         log.warning("task %d of tenant %s is uncertain: %s", self.task.id, self.task.tenant, reason)
 
     async def _log(self, connection: AsyncConnection) -> int:
+        """Let it stand in the conversation, once: what was uncertain, or said in part, stands there already."""
+        if self.task.message_seq is not None:
+            return self.task.message_seq
         return await messages.add(
             connection,
             self.task.tenant,

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pydantic_ai.models import Model
@@ -18,10 +19,11 @@ from agent.followup import returning_agent
 from agent.models import Models
 from agent.turn import answering_agent
 from app import followups, inbox, tenants_file
-from app.database import open_database
+from app.database import open_database, when_it_can_be_used
 from app.service import Service
 from app.settings import Settings, secret_key
-from app.tenants_file import TenantConfig
+from app.speak import pause
+from app.tenants_file import UNUSABLE, TenantConfig
 from channels.channel import Channel
 from channels.telegram.outbound import TelegramChannel
 from channels.whatsapp.outbound import WhatsAppChannel
@@ -32,7 +34,7 @@ from scheduler.task import Task
 from store import tenants
 from store.database import Database
 from store.migrate import migrate
-from store.secrets import SecretBox
+from store.secrets import SecretBox, WrongKey
 from store.signals import Signals
 
 log = logging.getLogger(__name__)
@@ -51,13 +53,18 @@ class Running:
 
 
 def performer(service: Service) -> Callable[[Task], Awaitable[None]]:
-    """Return what the poller is handed: each kind of task goes to its story."""
+    """Return what the poller is handed: each kind of task goes to its story, unless its tenant cannot be used."""
 
     async def perform(task: Task) -> None:
-        if task.kind == "turn":
-            await inbox.answer(service, task)
-        else:
-            await followups.come_back(service, task)
+        try:
+            if task.kind == "turn":
+                await inbox.answer(service, task)
+            else:
+                await followups.come_back(service, task)
+        except UNUSABLE as problem:
+            service.complain(task.tenant, problem)
+            async with service.database.transaction() as connection:
+                await pause(service, connection, task, None)
 
     return perform
 
@@ -88,22 +95,27 @@ async def running(
     *,
     poll: bool = True,
     is_patient: bool = True,
+    any_key: bool = False,
     model: Model | None = None,
     clock: Clock | None = None,
     database: Database | None = None,
 ) -> AsyncIterator[Running]:
     """Bring the service up: database, schema, demo tenant, hints, and (with `poll`) the poller.
 
-    While the database cannot be used, a patient caller waits; for another that is an end.
+    While the database cannot be used, a patient caller waits; for another that is an end. With `any_key` the tenants may
+    be sealed with another secret key than ours.
 
-    Raises UnknownModel, DatabaseDown, EmbeddedServerError, or alembic.util.CommandError for a database newer than this code.
+    Raises UnknownModel, WrongKey, DatabaseDown, EmbeddedServerError, or alembic.util.CommandError for a database newer than this code.
     """
     async with contextlib.AsyncExitStack() as stack:
         if database is None:
             database = await stack.enter_async_context(open_database(settings, is_patient=is_patient))
-        await migrate(database)
+        begin = partial(when_it_can_be_used, database, is_patient=is_patient)
+        await begin(partial(migrate, database))
         service = await stack.enter_async_context(_service(settings, database, model, clock or Clock()))
-        await write_demo_tenant(service)
+        if not any_key:
+            await begin(partial(check_key, service))
+        await begin(partial(write_demo_tenant, service))
         poller = None
         if poll:
             poller = Poller(
@@ -158,6 +170,18 @@ async def apply_tenants(service: Service, configs: list[TenantConfig]) -> dict[s
             await release(connection, service.clock, config.tenant, CHANNEL_PAUSED)
     service.signals.hint(DUE)
     return changed
+
+
+async def check_key(service: Service) -> None:
+    """Raise WrongKey when all that the stored tenants hold sealed was sealed with other keys than ours."""
+    async with service.database.transaction() as connection:
+        theirs = await tenants.key_ids(connection)
+    if theirs and service.box.key_id not in theirs:
+        raise WrongKey(
+            f"the secret key is not the one with which the stored tenants were sealed (its id is {service.box.key_id}, "
+            f"theirs {', '.join(sorted(theirs))}): set VUELVO_SECRET_KEY to that one, or put secret.key back into the data "
+            "directory; if it is lost, apply the tenants' files again with vuelvo tenants apply"
+        )
 
 
 async def write_demo_tenant(service: Service) -> None:

@@ -1,8 +1,8 @@
-"""Booking: one insert."""
+"""Booking: one insert, of one task or of many."""
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
 from scheduler.errors import KeyReused
+from scheduler.events import note
 from scheduler.task import Kind
 from store.database import bucket_of
 
@@ -47,14 +48,31 @@ class Booked:
     """A replay may find it done or cancelled by now."""
 
 
+# One row or thousands, one statement. The ids are drawn first, so that each booking knows its row.
 BOOK = f"""
-insert into tasks (bucket, tenant, kind, conversation, channel, reply_to, parent, payload, due_at, booked_for, expires_at, lane,
-                   key, subject, idempotency_key, payload_hash, created_at)
-select :bucket, :tenant, :kind, :conversation, :channel, :reply_to, :parent, cast(:payload as jsonb), due, due, :expires_at, :lane,
-       :key, :subject, :idempotency_key, :payload_hash, {NOW}
-  from (select coalesce(cast(:at as timestamptz), {NOW} + cast(:delay as interval)) as due) as booked
-    on conflict (bucket, tenant, idempotency_key) where idempotency_key is not null do nothing
-returning id, due_at
+with given as materialized (
+    select nextval('tasks_id_seq') as id, g.*
+      from unnest(cast(:bucket as smallint[]), cast(:tenant as text[]), cast(:kind as text[]), cast(:conversation as bigint[]),
+                  cast(:channel as text[]), cast(:reply_to as text[]), cast(:parent as bigint[]), cast(:payload as text[]),
+                  cast(:at as timestamptz[]), cast(:delay as interval[]), cast(:expires_at as timestamptz[]),
+                  cast(:lane as boolean[]), cast(:key as text[]), cast(:subject as text[]),
+                  cast(:idempotency_key as text[]), cast(:payload_hash as bytea[])) with ordinality
+        as g (bucket, tenant, kind, conversation, channel, reply_to, parent, payload, at, delay, expires_at, lane, key,
+              subject, idempotency_key, payload_hash, place)),
+booked as (
+    insert into tasks (bucket, tenant, id, kind, conversation, channel, reply_to, parent, payload, due_at, booked_for,
+                       expires_at, lane, key, subject, idempotency_key, payload_hash, created_at) overriding system value
+    select bucket, tenant, id, kind, conversation, channel, reply_to, parent, cast(payload as jsonb),
+           coalesce(at, {NOW} + delay), coalesce(at, {NOW} + delay), expires_at, lane, key, subject, idempotency_key,
+           payload_hash, {NOW}
+      from given
+     order by place
+        on conflict (bucket, tenant, idempotency_key) where idempotency_key is not null do nothing
+ returning bucket, tenant, id, kind, fence, due_at),
+noted as ({note("'booked'", "booked", "e.kind")})
+select given.id, booked.due_at
+  from given left join booked on booked.bucket = given.bucket and booked.tenant = given.tenant and booked.id = given.id
+ order by given.place
 """
 
 BOOKED_BEFORE = """
@@ -74,32 +92,50 @@ async def book(connection: AsyncConnection, clock: Clock, booking: Booking) -> B
 
     Raises KeyReused when the key is known with another payload. Hint `due` after the commit.
     """
-    key = {"bucket": bucket_of(booking.tenant), "tenant": booking.tenant, "idempotency_key": booking.idempotency_key}
-    hashed = payload_hash(booking) if booking.idempotency_key is not None else None
-    is_instant = isinstance(booking.due, datetime)
+    (booked,) = await book_many(connection, clock, [booking])
+    return booked
+
+
+async def book_many(connection: AsyncConnection, clock: Clock, bookings: Sequence[Booking]) -> list[Booked]:
+    """Insert tasks in one statement and return what became of each booking, in their order; else as `book`."""
+    hashes = [payload_hash(booking) if booking.idempotency_key is not None else None for booking in bookings]
     rows = await connection.execute(
         text(BOOK),
         {
-            **key,
-            "kind": booking.kind,
-            "conversation": booking.conversation,
-            "channel": booking.channel,
-            "reply_to": booking.reply_to,
-            "parent": booking.parent,
-            "payload": json.dumps(booking.payload),
-            "at": booking.due if is_instant else None,
-            "delay": None if is_instant else booking.due,
-            "expires_at": booking.expires_at,
-            "lane": booking.lane,
-            "key": booking.key,
-            "subject": booking.subject,
-            "payload_hash": hashed,
+            "bucket": [bucket_of(booking.tenant) for booking in bookings],
+            "payload": [json.dumps(booking.payload) for booking in bookings],
+            "at": [booking.due if isinstance(booking.due, datetime) else None for booking in bookings],
+            "delay": [None if isinstance(booking.due, datetime) else booking.due for booking in bookings],
+            "payload_hash": hashes,
             "now": clock.override(),
+            **{name: [getattr(booking, name) for booking in bookings] for name in _AS_GIVEN},
         },
     )
-    row = rows.first()
-    if row is not None:
-        return Booked(row.id, row.due_at, replay=False)
+    return [
+        Booked(row.id, row.due_at, replay=False)
+        if row.due_at is not None
+        else await _booked_before(connection, booking, hashed)
+        for row, booking, hashed in zip(rows.all(), bookings, hashes, strict=True)
+    ]
+
+
+_AS_GIVEN = (
+    "tenant",
+    "kind",
+    "conversation",
+    "channel",
+    "reply_to",
+    "parent",
+    "expires_at",
+    "lane",
+    "key",
+    "subject",
+    "idempotency_key",
+)
+
+
+async def _booked_before(connection: AsyncConnection, booking: Booking, hashed: bytes | None) -> Booked:
+    key = {"bucket": bucket_of(booking.tenant), "tenant": booking.tenant, "idempotency_key": booking.idempotency_key}
     before = (await connection.execute(text(BOOKED_BEFORE), key)).one()
     if bytes(before.payload_hash) != hashed:
         raise KeyReused(

@@ -7,6 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
+from scheduler.events import note
 from store.database import bucket_of
 
 # The rows are locked first, in one order, so that two cancels of many tasks do not wait for each other. What becomes of
@@ -20,7 +21,8 @@ with chosen as materialized (
        and (cast(:kind as text) is null or kind = :kind)
        and state in ('scheduled', 'firing')
      order by id
-       for update)
+       for update),
+asked as (
 update tasks t
    set state = case when t.state = 'scheduled' and not t.sending then 'cancelled' else t.state end,
        ended_at = case when t.state = 'scheduled' and not t.sending then {NOW} else t.ended_at end,
@@ -28,7 +30,9 @@ update tasks t
        cancel_requested = t.state = 'firing' or t.sending
   from chosen
  where t.bucket = :bucket and t.tenant = :tenant and t.id = chosen.id
-returning t.id, t.state
+returning t.*),
+noted as ({note("case e.state when 'cancelled' then e.state else 'cancel requested' end", "asked", "cast(:by as text)")})
+select id, state from asked
 """
 
 
@@ -49,8 +53,9 @@ async def cancel(
     *,
     conversation: int | None = None,
     kind: str | None = None,
+    by: str | None = None,
 ) -> Cancelled:
-    """Cancel these tasks of a tenant, as far as they are active and of this conversation and kind."""
+    """Cancel these tasks of a tenant, as far as they are active and of this conversation and kind; `by` says who asked."""
     rows = await connection.execute(
         text(CANCEL),
         {
@@ -60,6 +65,7 @@ async def cancel(
             "ids": list(ids),
             "conversation": conversation,
             "kind": kind,
+            "by": by,
         },
     )
     found = sorted((row.id, row.state) for row in rows)

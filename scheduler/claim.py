@@ -28,6 +28,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
+from scheduler.events import note
 from scheduler.task import CLAIMED, Pool, Task, task_of
 
 PATIENCE = timedelta(seconds=30)
@@ -52,7 +53,8 @@ claimed as (
            claimed_at = {NOW}, lease_until = {NOW} + cast(:lease as interval)
       from pick
      where t.bucket = pick.bucket and t.tenant = pick.tenant and t.id = pick.id
- returning t.*)
+ returning t.*),
+noted as ({note("'claimed'", "claimed", "e.worker")})
 """
 
 # What a tenant holds afterwards must not exceed what is left free; one that holds as much already is not looked at.

@@ -4,6 +4,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
+from scheduler.events import note
 from scheduler.task import Task
 from store.database import bucket_of
 
@@ -13,11 +14,14 @@ WINDOW_CLOSED = "window closed"
 """The channel carries no free text now; ends when the customer writes."""
 
 RELEASE = f"""
+with released as (
 update tasks
    set hold = null, due_at = least(due_at, {NOW})
  where bucket = :bucket and tenant = :tenant and state = 'scheduled' and hold = :hold
    and (cast(:conversation as bigint) is null or conversation = :conversation)
-returning id
+returning *),
+noted as ({note("'released'", "released", ":hold")})
+select id from released
 """
 
 # Whoever ends a hold changes this row first, in the same transaction.

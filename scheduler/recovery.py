@@ -14,6 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
+from scheduler.events import note
 
 BATCH = 500
 
@@ -37,7 +38,8 @@ back as (
            fence = t.fence + 1, worker = null, lease_until = null
       from dead
      where t.bucket = dead.bucket and t.tenant = dead.tenant and t.id = dead.id
- returning t.tenant, t.id)
+ returning t.*),
+noted as ({note("case e.state when 'scheduled' then 'recovered' else e.state end", "back")})
 select tenant, id from back
 """
 

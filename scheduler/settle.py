@@ -5,6 +5,8 @@ is raised, and with it the caller's whole transaction is undone, the message it 
 Whatever leaves `firing` frees its conversation's lane, and only where task and fence still match.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
 from scheduler.errors import LostClaim
-from scheduler.task import Task
+from scheduler.events import note
+from scheduler.task import State, Task
 
 HELD = "t.bucket = :bucket and t.tenant = :tenant and t.id = :id and t.fence = :fence and t.state = 'firing'"
 
@@ -26,20 +29,41 @@ update conversations c
 """
 
 
-def _leave(assignments: str) -> str:
+def _leave(assignments: str, event: str, detail: str = "null") -> str:
     """Return the statement that takes a task out of `firing`."""
     return f"""
 with settled as (
     update tasks t set worker = null, lease_until = null, {assignments}
      where {HELD} returning t.*),
-freed as ({FREE_LANE})
+freed as ({FREE_LANE}),
+noted as ({note(event, "settled", detail)})
 select state from settled
 """
 
 
-END = _leave(
-    f"state = :state, outcome = :outcome, error = :error, message_seq = :message_seq, sending = false, ended_at = {NOW}"
-)
+# One task or hundreds, locked first in the order in which a cancel of many locks them, so that the two never wait for each
+# other in a circle.
+END = f"""
+with held as materialized (
+    select t.bucket, t.tenant, t.id, h.becomes, h.outcome, h.error, h.message_seq
+      from unnest(cast(:buckets as smallint[]), cast(:tenants as text[]), cast(:ids as bigint[]), cast(:fences as bigint[]),
+                  cast(:states as text[]), cast(:outcomes as text[]), cast(:errors as text[]), cast(:seqs as integer[]))
+        as h (bucket, tenant, id, fence, becomes, outcome, error, message_seq)
+      join tasks t on t.bucket = h.bucket and t.tenant = h.tenant and t.id = h.id and t.fence = h.fence
+     where t.state = 'firing'
+     order by t.id
+       for update of t),
+settled as (
+    update tasks t
+       set worker = null, lease_until = null, state = held.becomes, outcome = held.outcome, error = held.error,
+           message_seq = coalesce(held.message_seq, t.message_seq), sending = false, ended_at = {NOW}
+      from held
+     where t.bucket = held.bucket and t.tenant = held.tenant and t.id = held.id
+ returning t.*),
+freed as ({FREE_LANE}),
+noted as ({note("e.state", "settled", "coalesce(e.error, e.outcome)")})
+select tenant, id from settled
+"""
 STOPS = "t.cancel_requested and not (t.sending and not :is_unsent)"
 GIVE_BACK = _leave(
     f"state = case when {STOPS} then 'cancelled' else 'scheduled' end,"
@@ -48,16 +72,23 @@ GIVE_BACK = _leave(
     f" due_at = case when cast(:delay as interval) is null then t.due_at else {NOW} + cast(:delay as interval) end,"
     " attempt = case when :is_fault then t.attempt else t.attempt - 1 end,"
     " error = coalesce(:error, t.error), sending = t.sending and not :is_unsent,"
-    " text = coalesce(cast(:words as text), t.text)"
+    " text = coalesce(cast(:words as text), t.text)",
+    "case e.state when 'scheduled' then 'returned' else e.state end",
+    "coalesce(cast(:error as text), e.hold)",
 )
 KEEP_TEXT = _leave(
     "state = case when t.cancel_requested then 'cancelled' else 'scheduled' end,"
     f" ended_at = case when t.cancel_requested then {NOW} end,"
-    " text = :words, lane = true, attempt = 0"
+    " text = :words, lane = true, attempt = 0",
+    "case e.state when 'scheduled' then 'written' else e.state end",
 )
 LOOK = f"select t.cancel_requested from tasks t where {HELD} for update"
 LOOK_AT_DOOR = f"select t.sending from tasks t where {HELD} for update"
-OPEN_DOOR = f"update tasks t set sending = true, text = :words where {HELD} returning t.id"
+OPEN_DOOR = f"""
+with opened as (update tasks t set sending = true, text = :words where {HELD} returning t.*),
+noted as ({note("'sending'", "opened")})
+select id from opened
+"""
 
 
 def _held(task: Task) -> dict[str, Any]:
@@ -67,7 +98,7 @@ def _held(task: Task) -> dict[str, Any]:
 async def _execute(connection: AsyncConnection, statement: str, task: Task, **given: Any) -> Any:
     row = (await connection.execute(text(statement), {**_held(task), **given})).first()
     if row is None:
-        raise LostClaim(f"task {task.id} of tenant {task.tenant} is no longer held with fence {task.fence}")
+        raise LostClaim(_lost(task))
     return row[0]
 
 
@@ -81,9 +112,9 @@ async def is_sending(connection: AsyncConnection, task: Task) -> bool:
     return bool(await _execute(connection, LOOK_AT_DOOR, task))
 
 
-async def open_door(connection: AsyncConnection, task: Task, words: str) -> None:
+async def open_door(connection: AsyncConnection, clock: Clock, task: Task, words: str) -> None:
     """Pass the second door: keep the text and say that a send begins. Commit before calling the provider."""
-    await _execute(connection, OPEN_DOOR, task, words=words)
+    await _execute(connection, OPEN_DOOR, task, words=words, now=clock.override())
 
 
 async def keep_text(connection: AsyncConnection, clock: Clock, task: Task, words: str) -> str:
@@ -123,26 +154,44 @@ async def give_back(
     return str(state)
 
 
-async def _end(
-    connection: AsyncConnection,
-    clock: Clock,
-    task: Task,
-    state: str,
-    *,
-    outcome: str | None = None,
-    error: str | None = None,
-    message_seq: int | None = None,
-) -> None:
-    await _execute(
-        connection,
-        END,
-        task,
-        state=state,
-        outcome=outcome,
-        error=error,
-        message_seq=message_seq,
-        now=clock.override(),
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a claimed task ends."""
+
+    task: Task
+    state: State
+    outcome: str | None = None
+    error: str | None = None
+    message_seq: int | None = None
+
+
+async def end_many(connection: AsyncConnection, clock: Clock, ends: Sequence[End]) -> Sequence[Task]:
+    """End claimed tasks in one statement; return those whose claim is another's by now, and which were left alone."""
+    rows = await connection.execute(
+        text(END),
+        {
+            "now": clock.override(),
+            "buckets": [end.task.bucket for end in ends],
+            "tenants": [end.task.tenant for end in ends],
+            "ids": [end.task.id for end in ends],
+            "fences": [end.task.fence for end in ends],
+            "states": [end.state for end in ends],
+            "outcomes": [end.outcome for end in ends],
+            "errors": [end.error for end in ends],
+            "seqs": [end.message_seq for end in ends],
+        },
     )
+    settled = {tuple(row) for row in rows}
+    return [end.task for end in ends if (end.task.tenant, end.task.id) not in settled]
+
+
+async def _end(connection: AsyncConnection, clock: Clock, task: Task, state: State, **how: Any) -> None:
+    if await end_many(connection, clock, [End(task, state, **how)]):
+        raise LostClaim(_lost(task))
+
+
+def _lost(task: Task) -> str:
+    return f"task {task.id} of tenant {task.tenant} is no longer held with fence {task.fence}"
 
 
 async def deliver(connection: AsyncConnection, clock: Clock, task: Task, message_seq: int | None) -> None:
@@ -155,14 +204,21 @@ async def skip(connection: AsyncConnection, clock: Clock, task: Task, guard: str
     await _end(connection, clock, task, "fired", outcome=f"skipped: {guard}")
 
 
-async def fail(connection: AsyncConnection, clock: Clock, task: Task, error: str) -> None:
-    """The task failed for good; `error` is in words an operator can act on."""
-    await _end(connection, clock, task, "failed", error=error)
+async def fail(
+    connection: AsyncConnection, clock: Clock, task: Task, error: str, message_seq: int | None = None
+) -> None:
+    """The task failed for good; `error` is in words an operator can act on. `message_seq` is what was said of it in part."""
+    await _end(connection, clock, task, "failed", error=error, message_seq=message_seq)
 
 
-async def leave_uncertain(connection: AsyncConnection, clock: Clock, task: Task, error: str) -> None:
-    """A send was begun and nobody can tell whether it went out. It is shown, and not sent again."""
-    await _end(connection, clock, task, "uncertain", error=error)
+async def leave_uncertain(
+    connection: AsyncConnection, clock: Clock, task: Task, error: str, message_seq: int | None = None
+) -> None:
+    """A send was begun and nobody can tell whether it went out. It is shown, and not sent again.
+
+    `message_seq` is the message that it is taken for.
+    """
+    await _end(connection, clock, task, "uncertain", error=error, message_seq=message_seq)
 
 
 async def cancel(connection: AsyncConnection, clock: Clock, task: Task) -> None:

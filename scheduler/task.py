@@ -146,6 +146,8 @@ tasks = Table(
     ),
     # All of a conversation's: what its messages led to, and what goes when it is deleted.
     Index("tasks_of_conversation", "bucket", "tenant", "conversation", "created_at"),
+    # What an operator looks for, whoever's it is.
+    Index("tasks_troubled", "ended_at", postgresql_where=text("state in ('failed', 'uncertain')")),
     Index(
         "tasks_idempotency",
         "bucket",
@@ -184,6 +186,8 @@ class Task:
     sending: bool
     fence: int
     attempt: int
+    message_seq: int | None
+    """The message that it is taken for already: it was said before, or may have been."""
     claimed_at: datetime
     """When it was claimed, by the clock that decides what is due: the present, for whoever performs it."""
 
@@ -200,7 +204,7 @@ class Task:
 
 CLAIMED = (
     "tenant, id, kind, conversation, channel, reply_to, parent, payload, text, due_at, booked_for, created_at, expires_at,"
-    " lane, sending, fence, attempt, claimed_at"
+    " lane, sending, fence, attempt, message_seq, claimed_at"
 )
 """The columns of a Task, in order."""
 

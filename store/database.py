@@ -3,9 +3,10 @@
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
-from sqlalchemy import MetaData
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy import MetaData, event
+from sqlalchemy.engine import URL, Dialect, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 BUCKETS = 64
@@ -48,6 +49,7 @@ class Database:
 
     def __init__(self, url: str, *, pool_size: int = 10) -> None:
         self.url = engine_url(url)
+        """Further connections are opened to its host and port."""
         self.engine: AsyncEngine = create_async_engine(
             self.url,
             pool_size=pool_size,
@@ -56,6 +58,15 @@ class Database:
             hide_parameters=True,  # an error is logged and kept; what customers say and their numbers are not
             connect_args={"application_name": "vuelvo", "connect_timeout": 10, **_DEAD_PEER},
         )
+        event.listen(self.engine.sync_engine, "do_connect", self._turn_to_address)
+
+    def move_to(self, url: str) -> None:
+        """Follow the server to another host or port."""
+        self.url = engine_url(url)
+
+    def _turn_to_address(self, dialect: Dialect, record: object, args: object, given: dict[str, Any]) -> None:
+        address = {"host": self.url.host, "port": self.url.port}
+        given.update({name: value for name, value in address.items() if value is not None})
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:

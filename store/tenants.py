@@ -17,6 +17,7 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    cast,
     delete,
     func,
     select,
@@ -27,6 +28,7 @@ from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from store.database import bucket_of, metadata
+from store.secrets import PREFIX
 
 tenants = Table(
     "tenants",
@@ -122,6 +124,13 @@ async def find_all(connection: AsyncConnection) -> list[TenantRow]:
         select(tenants.c.tenant, tenants.c.config, tenants.c.revision).order_by(tenants.c.tenant)
     )
     return [TenantRow(row.tenant, row.config, row.revision) for row in rows]
+
+
+async def key_ids(connection: AsyncConnection) -> set[str]:
+    """Return the ids of the secret keys with which anything of a tenant is sealed."""
+    # A quotation mark within a text has a backslash before it, so this one begins a text.
+    sealed = func.regexp_matches(cast(tenants.c.config, Text), rf'(?<!\\)"{PREFIX}([^:"]*):', "g")
+    return {found[0] for found in await connection.scalars(select(sealed))}
 
 
 async def hold_receiver(connection: AsyncConnection, channel: str, sender: str, receiver: str, seconds: float) -> bool:

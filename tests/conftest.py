@@ -71,6 +71,16 @@ def database_url(server_url: str, template: str) -> Iterator[str]:
 
 
 @pytest.fixture
+def empty_url(server_url: str) -> Iterator[str]:
+    """The address of a database with nothing in it."""
+    name = f"empty_{uuid4().hex[:12]}"
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+        yield _address(server_url, name)
+        connection.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
     """A fresh, migrated, empty database."""
     database = Database(database_url)

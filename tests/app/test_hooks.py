@@ -20,6 +20,7 @@ from scheduler.clock import Clock
 from store.database import Database, metadata
 from tests.support.asgi import a_port, calling, served
 from tests.support.house import House, a_house
+from tests.support.proxy import a_proxy
 from tests.support.telegram_faults import serving
 from tests.support.twilio_server import TwilioServer
 
@@ -364,6 +365,35 @@ async def test_without_a_database_it_says_so_and_asks_to_come_again(house: House
     assert is_a_problem(answer, 503)
     assert answer.headers["retry-after"] == "2"
     assert "nowhere" not in answer.text
+
+
+async def test_a_message_whose_commit_was_not_heard_of_may_be_sent_again_and_is_one_turn(
+    database_url: str, tmp_path: Path
+) -> None:
+    config = {"channels": {"telegram": TELEGRAM}}
+    async with a_proxy(database_url) as (proxy, through):
+        away = Database(through)
+        async with (
+            a_house(away, tmp_path, poll=False, config=config) as house,
+            calling(application(house.run)) as http,
+        ):
+            assert await house.service.tenant("acme")
+            session = (await http.post("/widget/acme/sessions")).json()
+            on_web: dict[str, Any] = {
+                "json": {"text": "hello", "client_id": "one"},
+                "headers": {"Authorization": f"Bearer {session['token']}"},
+            }
+            on_telegram = {"json": update(), "headers": secret(house)}
+            for path, request in ((ON_TELEGRAM, on_telegram), ("/widget/acme/messages", on_web)):
+                proxy.cut_at_answer(b"insert into tasks", b"COMMIT")
+                answer = await http.post(path, **request)
+                assert is_a_problem(answer, 503)
+                assert "again" in answer.json()["detail"]
+                assert "kept" not in answer.json()["detail"]
+                proxy.mend()
+                assert (await http.post(path, **request)).status_code == 200
+            assert [len(await house.log(turn.conversation or 0)) for turn in await house.tasks(kind="turn")] == [1, 1]
+        await away.close()
 
 
 async def test_a_surprise_is_no_trace(house: House, http: httpx.AsyncClient) -> None:

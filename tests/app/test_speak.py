@@ -11,6 +11,7 @@ from sqlalchemy import select
 
 from app.service import FRESH
 from app.speak import CUT_OFF, SENDS
+from app.tenants_file import senders, to_stored
 from app.wiring import apply_tenants, performer
 from channels.message import Accepted, NotSent, Origin, Outcome, Part, Parts, Reach, Rejected, Unknown
 from scheduler import recovery
@@ -20,10 +21,11 @@ from scheduler.errors import LostClaim
 from scheduler.find import Found
 from scheduler.retry import BUDGET
 from scheduler.task import Task
-from store import deliveries
+from store import deliveries, tenants
 from store.contacts import contacts
 from store.database import Database
 from store.deliveries import Delivery
+from store.secrets import SecretBox
 from tests.support.claims import LEASE, take
 from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation
@@ -480,6 +482,25 @@ async def test_a_tenant_applied_while_its_old_token_is_being_refused_is_not_wait
     await counter.say()
     task = await counter.task()
     assert (task.state, task.hold) == ("scheduled", None)
+    counter.clock.move(timedelta(seconds=FRESH))
+    await counter.say()
+    assert (await counter.task()).outcome == "delivered"
+
+
+async def test_a_refusal_is_kept_where_the_tenant_has_become_unusable_meanwhile(counter: Counter, line: Line) -> None:
+    async def refused(part: Part) -> Outcome:
+        config = a_config(channels={"telegram": TELEGRAM})
+        async with counter.database.transaction() as connection:
+            stored = to_stored(config, SecretBox(b"another secret key than the service's own"))
+            await tenants.apply(connection, "acme", stored, senders(config))
+        return Rejected("the token is revoked", tenant_fault=True)
+
+    line.answers.append(refused)
+    await counter.written()
+    await counter.say()
+    assert [delivery.outcome for delivery in await counter.deliveries()] == ["rejected"]
+    assert (await counter.task()).state == "scheduled"
+    await applied(counter, TELEGRAM["token"])
     counter.clock.move(timedelta(seconds=FRESH))
     await counter.say()
     assert (await counter.task()).outcome == "delivered"

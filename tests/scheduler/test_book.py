@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from scheduler.book import Booked, Booking, book
+from scheduler.book import Booked, Booking, book, book_many
 from scheduler.clock import Clock
 from scheduler.errors import KeyReused
 from store.database import Database
@@ -188,3 +188,24 @@ async def test_a_task_that_makes_no_sense_cannot_be_written(
     with pytest.raises(IntegrityError, match=f"tasks_{rule}_check"):
         async with database.transaction() as connection:
             await book(connection, clock, booking)
+
+
+async def test_many_are_booked_in_one_statement_each_knowing_its_own_row(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    def booking(n: int, key: str | None = None) -> Booking:
+        due = timedelta(seconds=n) if n % 2 else clock.at + timedelta(seconds=n)
+        return Booking("acme", "followup", due, conversation, "web", {"about": str(n)}, idempotency_key=key)
+
+    async with database.transaction() as connection:
+        (first,) = await book_many(connection, clock, [booking(5, "five")])
+        booked = await book_many(
+            connection, clock, [booking(2), booking(5, "five"), booking(1, "one"), booking(1, "one"), booking(0)]
+        )
+        assert await book_many(connection, clock, []) == []
+    assert [one.replay for one in booked] == [False, True, False, True, False]
+    assert booked[1].id == first.id
+    assert booked[2].id == booked[3].id
+    abouts = {one.id: (await row_of(database, one.id)).payload["about"] for one in booked}
+    assert [abouts[one.id] for one in booked] == ["2", "5", "1", "1", "0"]
+    assert [one.due_at - clock.at for one in booked] == [timedelta(seconds=n) for n in (2, 5, 1, 1, 0)]

@@ -94,7 +94,7 @@ async def test_a_task_whose_send_was_begun_is_raced_even_when_it_waits_and_stays
         task = (await a_turn(connection, clock, conversation)).id
     (held,) = await take(database, clock)
     async with database.transaction() as connection:
-        await settle.open_door(connection, held, "something may have gone out")
+        await settle.open_door(connection, clock, held, "something may have gone out")
         await settle.give_back(connection, clock, held, delay=HOUR, error="cut off")
     assert await do_cancel(database, clock, task) == Cancelled([], [task])
     assert await fields(database, task, "state", "sending", "cancel_requested", "ended_at") == (
@@ -163,7 +163,11 @@ MEANWHILE: dict[str, tuple[Step, str, bool]] = {
         "cancelled",
         False,
     ),
-    "its send begins": (lambda connection, _clock, task: settle.open_door(connection, task, "Ana!"), "firing", True),
+    "its send begins": (
+        lambda connection, clock, task: settle.open_door(connection, clock, task, "Ana!"),
+        "firing",
+        True,
+    ),
     "its lease is renewed": (lambda connection, clock, task: renew(connection, clock, [task], LEASE), "firing", True),
 }
 

@@ -97,7 +97,17 @@ QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
     (
         "end",
         END,
-        {**BASE, "state": "fired", "outcome": "delivered", "error": None, "message_seq": 1},
+        {
+            "now": None,
+            "buckets": [BUCKET],
+            "tenants": ["acme"],
+            "ids": [4711],
+            "fences": [3],
+            "states": ["fired"],
+            "outcomes": ["delivered"],
+            "errors": [None],
+            "seqs": [1],
+        },
         ["tasks_pkey"],
     ),
     (
@@ -113,7 +123,15 @@ QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
     (
         "cancel",
         CANCEL,
-        {"now": None, "bucket": BUCKET, "tenant": "acme", "ids": [1, 2], "conversation": None, "kind": None},
+        {
+            "now": None,
+            "bucket": BUCKET,
+            "tenant": "acme",
+            "ids": [1, 2],
+            "conversation": None,
+            "kind": None,
+            "by": None,
+        },
         ["tasks_pkey"],
     ),
     (

@@ -330,7 +330,7 @@ async def test_a_task_that_fails_for_the_last_time_behind_the_second_door_is_not
                 await settle.leave_uncertain(connection, clock, task, "nobody can tell")
             return
         async with worker.database.transaction() as connection:
-            await settle.open_door(connection, task, "words")
+            await settle.open_door(connection, Clock(), task, "words")
         raise OSError("the line broke while it was being sent")
 
     (booked,) = await book_turns(database, clock)
@@ -514,7 +514,7 @@ async def test_stopping_behind_the_second_door_does_not_hide_that_a_send_was_beg
 ) -> None:
     async def perform(task: Task) -> None:
         async with worker.database.transaction() as connection:
-            await settle.open_door(connection, task, "words")
+            await settle.open_door(connection, Clock(), task, "words")
         is_sending.set()
         await asyncio.Event().wait()
 

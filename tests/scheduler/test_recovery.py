@@ -47,7 +47,7 @@ async def test_a_claim_that_died_behind_the_second_door_comes_back_saying_so(
         await a_turn(connection, clock, conversation)
     (dead,) = await take(database, clock)
     async with database.transaction() as connection:
-        await settle.open_door(connection, dead, "it may have gone out")
+        await settle.open_door(connection, clock, dead, "it may have gone out")
     clock.move(LEASE + MOMENT)
     assert await recover(database, clock) == 1
     assert await fields(database, dead.id, "state", "sending", "text", "worker", "lease_until") == (
@@ -69,7 +69,7 @@ async def test_a_cancelled_task_that_died_behind_the_second_door_is_still_to_be_
     for task in await take(database, clock):
         async with database.transaction() as connection:
             if task.id == sending.id:
-                await settle.open_door(connection, task, "it may have gone out")
+                await settle.open_door(connection, clock, task, "it may have gone out")
             assert (await cancel.cancel(connection, clock, "acme", [task.id])).raced == [task.id]
     clock.move(LEASE + MOMENT)
     assert await recover(database, clock) == 2

@@ -31,7 +31,7 @@ ENDS: dict[str, Settle] = {
 OTHER_WAYS: dict[str, Settle] = {
     "give back": settle.give_back,
     "keep the text": lambda connection, clock, task: settle.keep_text(connection, clock, task, "words"),
-    "open the door": lambda connection, _clock, task: settle.open_door(connection, task, "words"),
+    "open the door": lambda connection, clock, task: settle.open_door(connection, clock, task, "words"),
     "ask for the door": lambda connection, _clock, task: settle.is_sending(connection, task),
     "ask for a cancel": lambda connection, _clock, task: settle.is_cancelled(connection, task),
 }
@@ -71,7 +71,7 @@ async def test_every_end_says_what_became_of_the_task_and_frees_everything(
 ) -> None:
     task = await a_claim(database, clock)
     async with database.transaction() as connection:
-        await settle.open_door(connection, task, "words")
+        await settle.open_door(connection, clock, task, "words")
     clock.move(MINUTE)
     await do(database, ENDS[end], clock, task)
     row = await row_of(database, task.id)
@@ -146,7 +146,7 @@ async def test_what_went_through_the_second_door_stays_there_unless_it_certainly
 ) -> None:
     task = await a_claim(database, clock)
     async with database.transaction() as connection:
-        await settle.open_door(connection, task, "words")
+        await settle.open_door(connection, clock, task, "words")
     await give_back(database, clock, task, error="cut off")
     assert await fields(database, task.id, "sending", "text") == (True, "words")
     (task,) = await take(database, clock)
@@ -165,7 +165,7 @@ async def test_a_cancelled_task_that_is_given_back_is_cancelled_unless_something
     task = await a_claim(database, clock)
     async with database.transaction() as connection:
         if has_begun:
-            await settle.open_door(connection, task, "words")
+            await settle.open_door(connection, clock, task, "words")
         assert (await cancel.cancel(connection, clock, "acme", [task.id])).raced == [task.id]
     how = {"delay": MINUTE, "hold": "channel paused", "error": "refused", "is_unsent": is_unsent}
     assert await give_back(database, clock, task, **how) == state

@@ -3,16 +3,15 @@
 import asyncio
 import importlib
 import pkgutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import uuid4
 
 import psycopg
 import pytest
 from alembic import command
 from alembic.config import Config
 from alembic.util import CommandError
-from sqlalchemy import Connection, make_url, text
+from sqlalchemy import Connection, text
 
 import scheduler
 import store
@@ -65,16 +64,6 @@ def declare_every_table() -> None:
         for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
             if not module.name.startswith("store.migrations"):
                 importlib.import_module(module.name)
-
-
-@pytest.fixture
-def empty_url(server_url: str) -> Iterator[str]:
-    """The address of a database with nothing in it."""
-    name = f"empty_{uuid4().hex[:12]}"
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f"create database {name}")
-        yield make_url(server_url).set(database=name).render_as_string(hide_password=False)
-        connection.execute(f"drop database {name} with (force)")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from sqlalchemy import text
 
 from store import tenants
 from store.database import Database
+from store.secrets import SecretBox
 from store.tenants import SenderTaken
 from tests.support.wait import eventually
 
@@ -136,3 +137,19 @@ async def test_of_many_that_ask_for_the_right_at_once_one_gets_it(database: Data
     await apply(database, "acme", {}, BOT)
     got = await asyncio.gather(*(hold(database, f"process {n}") for n in range(8)))
     assert got.count(True) == 1
+
+
+async def test_the_keys_with_which_anything_is_sealed_are_known_by_their_ids(database: Database) -> None:
+    async def key_ids() -> set[str]:
+        async with database.transaction() as connection:
+            return await tenants.key_ids(connection)
+
+    one, other = SecretBox(b"1" * 32), SecretBox(b"2" * 32)
+    await apply(
+        database, "plain", {"agent": {"instructions": 'Say "sealed:v1:00000000:word" and \\"sealed:v1:1:" to all.'}}
+    )
+    assert await key_ids() == set()
+    await apply(database, "acme", {"channels": {"a": one.seal("acme", "a", "x"), "b": [one.seal("acme", "b", "y")]}})
+    assert await key_ids() == {one.key_id}
+    await apply(database, "globex", {"channels": {"a": other.seal("globex", "a", "x")}})
+    assert await key_ids() == {one.key_id, other.key_id}
