@@ -33,15 +33,16 @@ from scheduler.task import CLAIMED, Pool, Task, task_of
 
 PATIENCE = timedelta(seconds=30)
 
-# `t` speaks; `elder` is still being written.
+# `t` speaks; `elder` is still being written. Within a CASE it is looked up for each row: as a condition of its own the
+# planner makes it a join, and reads the whole table for it.
 NO_ELDER = f"""
-not exists (
+case when t.kind = 'turn' then true else not exists (
     select from tasks elder
      where elder.bucket = t.bucket and elder.tenant = t.tenant and elder.conversation = t.conversation
-       and elder.state in ('scheduled', 'firing') and not elder.lane and elder.hold is null and t.kind <> 'turn'
+       and elder.state in ('scheduled', 'firing') and not elder.lane and elder.hold is null
        and (elder.due_at, elder.id) < (t.due_at, t.id)
        and elder.booked_for > elder.created_at
-       and elder.due_at > {NOW} - cast(:patience as interval))
+       and elder.due_at > {NOW} - cast(:patience as interval)) end
 """
 
 DUE_TO_SPEAK = f"t.state = 'scheduled' and t.hold is null and t.lane and t.due_at <= {NOW} and {NO_ELDER}"

@@ -91,7 +91,11 @@ async def booked_by(connection: AsyncConnection, tenant: str, conversation: int,
     return await _found(
         connection,
         select(*_SHOWN)
-        .where(*_of_conversation(tenant, conversation), tasks.c.parent == parent)
+        .where(
+            *_of_conversation(tenant, conversation),
+            tasks.c.state.in_(ACTIVE) | tasks.c.ended_at.is_not(None),
+            tasks.c.parent == parent,
+        )
         .order_by(tasks.c.created_at, tasks.c.id),
     )
 
@@ -119,6 +123,7 @@ async def booked_for_the_same(
         )
         .where(
             *_of_conversation(tenant, conversation),
+            tasks.c.state.in_(ACTIVE) | tasks.c.ended_at.is_not(None),  # all; each half is an index
             tasks.c.created_at >= since,
             tasks.c.kind == "followup",
             tasks.c.state != "cancelled",

@@ -24,6 +24,8 @@ from scheduler.clock import Clock
 from scheduler.errors import LostClaim, TryAgain
 from scheduler.lease import renew
 from scheduler.retry import BUDGET, QUARANTINE, backoff
+from scheduler.settle import End
+from scheduler.settler import Settler
 from scheduler.task import Pool, Task
 from scheduler.worker import gone, worker_name
 from store.database import Database
@@ -40,14 +42,14 @@ AFTER_TROUBLE = 1.0
 
 
 class Poller:
-    """One worker: claims tasks and hands each to `perform`, which settles it."""
+    """One worker: claims tasks and hands each to `perform`, which settles it or returns how it ends."""
 
     def __init__(
         self,
         database: Database,
         clock: Clock,
         signals: Signals,
-        perform: Callable[[Task], Awaitable[None]],
+        perform: Callable[[Task], Awaitable[End | None]],
         *,
         interval: timedelta = timedelta(seconds=5),
         lease: timedelta = timedelta(seconds=60),
@@ -58,6 +60,7 @@ class Poller:
         self._database, self._clock, self._signals, self._perform = database, clock, signals, perform
         self._interval, self._lease, self._slots = interval, lease, slots
         self.name = name or worker_name()
+        self._settler = Settler(database, clock)
         self._running: dict[Task, asyncio.Task[None]] = {}
         self._stopping = False
         self._loop: asyncio.Task[None] | None = None
@@ -142,7 +145,9 @@ class Poller:
         try:
             if task.attempt > QUARANTINE and not task.sending:
                 raise TryAgain("its last attempts ended without a word, as they do when a worker is killed")
-            await self._perform(task)
+            end = await self._perform(task)
+            if end is not None:
+                await self._settler.end(end)
         except LostClaim as lost:
             log.warning("%s; nothing was settled", lost)
         except asyncio.CancelledError:

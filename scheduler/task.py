@@ -144,8 +144,15 @@ tasks = Table(
         "id",
         postgresql_where=text("state in ('scheduled', 'firing')"),
     ),
-    # All of a conversation's: what its messages led to, and what goes when it is deleted.
-    Index("tasks_of_conversation", "bucket", "tenant", "conversation", "created_at"),
+    # What its messages led to. Not of all states, or the planner would take it for the pending ones too.
+    Index(
+        "tasks_ended_in_conversation",
+        "bucket",
+        "tenant",
+        "conversation",
+        "created_at",
+        postgresql_where=text("ended_at is not null"),
+    ),
     # What an operator looks for, whoever's it is.
     Index("tasks_troubled", "ended_at", postgresql_where=text("state in ('failed', 'uncertain')")),
     Index(
