@@ -47,28 +47,33 @@ case when t.kind = 'turn' then true else not exists (
 
 DUE_TO_SPEAK = f"t.state = 'scheduled' and t.hold is null and t.lane and t.due_at <= {NOW} and {NO_ELDER}"
 
-CLAIM = f"""
-claimed as (
-    update tasks t
-       set state = 'firing', fence = t.fence + 1, attempt = t.attempt + 1, worker = :worker,
-           claimed_at = {NOW}, lease_until = {NOW} + cast(:lease as interval)
-      from pick
-     where t.bucket = pick.bucket and t.tenant = pick.tenant and t.id = pick.id
- returning t.*),
-noted as ({note("'claimed'", "claimed", "e.worker")})
-"""
-
 # What a tenant holds afterwards must not exceed what is left free; one that holds as much already is not looked at.
 BUSY = "unnest(cast(:busy as text[]), cast(:held as int[])) as busy (tenant, held) using (tenant)"
 IN_SHARE = "nth = 1 or coalesce(held, 0) + nth <= :free - nth"
 NTH = "row_number() over (partition by tenant order by due_at, id) as nth"
 
-CLAIM_TO_SPEAK = f"""
+
+def _claimed(of: str) -> str:
+    return f"""
+claimed as (
+    update tasks t
+       set state = 'firing', fence = t.fence + 1, attempt = t.attempt + 1, worker = :worker,
+           claimed_at = {NOW}, lease_until = {NOW} + cast(:lease as interval)
+      from pick
+     where t.bucket = pick.bucket and t.tenant = pick.tenant and t.id = pick.id {of.format("t")}
+ returning t.*),
+noted as ({note("'claimed'", "claimed", "e.worker")})
+"""
+
+
+def _to_speak(of: str) -> str:
+    return f"""
 with due as materialized (
     select t.bucket, t.tenant, t.conversation, t.due_at, t.id
       from tasks t
       join conversations c on c.bucket = t.bucket and c.tenant = t.tenant and c.id = t.conversation
      where {DUE_TO_SPEAK} and c.lane_task is null and t.tenant <> all(cast(:full as text[]))
+       {of.format("t")} {of.format("c")}
      order by t.due_at, t.id
      limit :slots),
 candidate as materialized (
@@ -77,7 +82,7 @@ lane as materialized (
     select c.bucket, c.tenant, c.id
       from conversations c
      where (c.bucket, c.tenant, c.id) in (select bucket, tenant, conversation from candidate)
-       and c.lane_task is null
+       and c.lane_task is null {of.format("c")}
        for no key update skip locked),
 first as materialized (
     select first.*
@@ -86,36 +91,53 @@ first as materialized (
          select t.bucket, t.tenant, t.id
            from tasks t
           where t.bucket = lane.bucket and t.tenant = lane.tenant and t.conversation = lane.id and {DUE_TO_SPEAK}
+                {of.format("t")}
           order by t.due_at, t.id
           limit 1) as first),
 pick as materialized (
     select t.bucket, t.tenant, t.id
       from tasks t
       join first on first.bucket = t.bucket and first.tenant = t.tenant and first.id = t.id
-     where {DUE_TO_SPEAK}
+     where {DUE_TO_SPEAK} {of.format("t")}
        for update of t skip locked),
-{CLAIM},
+{_claimed(of)},
 held as (
     update conversations c
        set lane_task = claimed.id, lane_fence = claimed.fence
       from claimed
-     where c.bucket = claimed.bucket and c.tenant = claimed.tenant and c.id = claimed.conversation)
+     where c.bucket = claimed.bucket and c.tenant = claimed.tenant and c.id = claimed.conversation
+       {of.format("c")})
 select {CLAIMED} from claimed order by due_at, id
 """
 
-CLAIM_TO_WRITE = f"""
+
+def _to_write(of: str) -> str:
+    return f"""
 with due as materialized (
     select t.bucket, t.tenant, t.due_at, t.id
       from tasks t
      where t.state = 'scheduled' and t.hold is null and not t.lane and t.due_at <= {NOW}
        and (t.booked_for > t.created_at) = :is_timed and t.tenant <> all(cast(:full as text[]))
+       {of.format("t")}
      order by t.due_at, t.id
      limit :slots
        for update skip locked),
 pick as materialized (
     select * from (select *, {NTH} from due) as ranked left join {BUSY} where {IN_SHARE}),
-{CLAIM}
+{_claimed(of)}
 select {CLAIMED} from claimed order by due_at, id
+"""
+
+
+EVERYWHERE, IN_BUCKET = "", "and {0}.bucket = :bucket"
+"""Where a claim looks: in the whole table; or in one bucket that it names in every part, as a distributed table wants it."""
+
+CLAIM_TO_SPEAK, CLAIM_TO_SPEAK_IN_BUCKET = _to_speak(EVERYWHERE), _to_speak(IN_BUCKET)
+CLAIM_TO_WRITE, CLAIM_TO_WRITE_IN_BUCKET = _to_write(EVERYWHERE), _to_write(IN_BUCKET)
+
+DUE_BUCKETS = f"""
+select bucket from tasks where state = 'scheduled' and hold is null and due_at <= {NOW}
+ group by bucket order by min(due_at)
 """
 
 # Every part is a minimum, which an index answers at once; for an EXISTS the planner trusts that a match comes soon, and
@@ -139,13 +161,15 @@ async def claim(
     pool: Pool,
     limit: int,
     held: Mapping[str, int] | None = None,
+    bucket: int | None = None,
 ) -> Sequence[Task]:
     """Claim at most `limit` tasks of one pool, the longest due first, under a lease and a new fencing token.
 
     `limit` is half of the worker's free slots of that pool; `held` says how many of the others each tenant holds.
+    With a `bucket` only that one is looked at.
     """
     held = held or {}
-    given = {
+    given: dict[str, object] = {
         "now": clock.override(),
         "worker": worker,
         "lease": lease,
@@ -155,11 +179,20 @@ async def claim(
         "busy": list(held),
         "held": list(held.values()),
     }
+    if bucket is not None:
+        given["bucket"] = bucket
     if pool == "speak":
-        rows = await connection.execute(text(CLAIM_TO_SPEAK), {**given, "patience": PATIENCE})
+        statement = CLAIM_TO_SPEAK if bucket is None else CLAIM_TO_SPEAK_IN_BUCKET
+        given["patience"] = PATIENCE
     else:
-        rows = await connection.execute(text(CLAIM_TO_WRITE), {**given, "is_timed": pool == "timed"})
-    return [task_of(row) for row in rows]
+        statement = CLAIM_TO_WRITE if bucket is None else CLAIM_TO_WRITE_IN_BUCKET
+        given["is_timed"] = pool == "timed"
+    return [task_of(row) for row in await connection.execute(text(statement), given)]
+
+
+async def due_buckets(connection: AsyncConnection, clock: Clock) -> Sequence[int]:
+    """Return the buckets in which something is due, the longest waiting first."""
+    return list((await connection.execute(text(DUE_BUCKETS), {"now": clock.override()})).scalars())
 
 
 @dataclass(frozen=True, slots=True)

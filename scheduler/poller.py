@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler import recovery, settle
-from scheduler.claim import claim, next_due
+from scheduler.claim import claim, due_buckets, next_due
 from scheduler.clock import Clock
 from scheduler.errors import LostClaim, TryAgain
 from scheduler.lease import renew
@@ -55,11 +55,15 @@ class Poller:
         lease: timedelta = timedelta(seconds=60),
         slots: int = 64,
         name: str | None = None,
+        by_bucket: bool = False,
     ) -> None:
-        """`slots` is how many tasks of each pool are performed at a time."""
+        """`slots` is how many tasks of each pool are performed at a time.
+
+        `by_bucket` claims and recovers bucket by bucket, as tables that are distributed over servers want it.
+        """
         self._database, self._clock, self._signals, self._perform = database, clock, signals, perform
         self._interval, self._lease, self._slots = interval, lease, slots
-        self.name = name or worker_name()
+        self.name, self._by_bucket = name or worker_name(), by_bucket
         self._settler = Settler(database, clock)
         self._running: dict[Task, asyncio.Task[None]] = {}
         self._stopping = False
@@ -110,12 +114,14 @@ class Poller:
         self.beat_at = time.monotonic()
         async with self._database.transaction() as connection:
             due = await next_due(connection, self._clock)
-            claimed: list[Task] = []
-            if due.is_due(due.to_speak):
-                claimed += await self._claim(connection, "speak")
+            pools: list[Pool] = ["speak"] if due.is_due(due.to_speak) else []
             if due.is_due(due.to_write):
-                claimed += await self._claim(connection, "timed")
-                claimed += await self._claim(connection, "background")
+                pools += ["timed", "background"]
+            buckets = await due_buckets(connection, self._clock) if pools and self._by_bucket else [None]
+            claimed: list[Task] = []
+            for bucket in buckets:
+                for pool in pools:
+                    claimed += await self._claim(connection, pool, bucket, claimed)
         for task in claimed:
             self._running[task] = asyncio.create_task(self._run(task), name=f"task {task.id}")
         if claimed:
@@ -124,19 +130,22 @@ class Poller:
             pause = min(pause, WHILE_WAITING)
         return min(pause, (due.later - due.now).total_seconds()) if due.later else pause
 
-    async def _claim(self, connection: AsyncConnection, pool: Pool) -> Sequence[Task]:
-        held = Counter(task.tenant for task in self._running if task.pool == pool)
+    async def _claim(
+        self, connection: AsyncConnection, pool: Pool, bucket: int | None, claimed: Sequence[Task]
+    ) -> Sequence[Task]:
+        held = Counter(task.tenant for task in (*self._running, *claimed) if task.pool == pool)
         limit = (self._slots - held.total() + 1) // 2
         if limit == 0:
             return []  # whoever finishes hints
-        return await claim(connection, self._clock, self.name, self._lease, pool, limit, held)
+        return await claim(connection, self._clock, self.name, self._lease, pool, limit, held, bucket)
 
     async def _recover(self) -> None:
         if time.monotonic() - self._recovered_at < self._lease.total_seconds() / 3:
             return
         async with self._database.transaction() as connection:
             dead = gone(await recovery.holders(connection))
-            recovered = await recovery.recover(connection, self._clock, dead)
+            buckets = await recovery.claimed_buckets(connection) if self._by_bucket else [None]
+            recovered = sum([await recovery.recover(connection, self._clock, dead, bucket) for bucket in buckets])
         self._recovered_at = time.monotonic()
         if recovered:
             log.warning("recovered %d tasks of workers that died", recovered)

@@ -13,16 +13,20 @@ from collections.abc import Sequence
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from scheduler.claim import EVERYWHERE, IN_BUCKET
 from scheduler.clock import NOW, Clock
 from scheduler.events import note
 
 BATCH = 500
 
-RECOVER = f"""
+
+def _recover(of: str) -> str:
+    return f"""
 with dead as materialized (
     select bucket, tenant, id, fence
       from tasks
      where lease_until is not null and (lease_until < {NOW} or worker = any(cast(:gone as text[])))
+       {of.format("tasks")}
      order by bucket, tenant, id
      limit :batch
        for update skip locked),
@@ -30,19 +34,24 @@ freed as (
     update conversations c
        set lane_task = null, lane_fence = null
       from dead
-     where c.bucket = dead.bucket and c.tenant = dead.tenant and c.lane_task = dead.id and c.lane_fence = dead.fence),
+     where c.bucket = dead.bucket and c.tenant = dead.tenant and c.lane_task = dead.id and c.lane_fence = dead.fence
+       {of.format("c")}),
 back as (
     update tasks t
        set state = case when t.cancel_requested and not t.sending then 'cancelled' else 'scheduled' end,
            ended_at = case when t.cancel_requested and not t.sending then {NOW} end,
            fence = t.fence + 1, worker = null, lease_until = null
       from dead
-     where t.bucket = dead.bucket and t.tenant = dead.tenant and t.id = dead.id
+     where t.bucket = dead.bucket and t.tenant = dead.tenant and t.id = dead.id {of.format("t")}
  returning t.*),
 noted as ({note("case e.state when 'scheduled' then 'recovered' else e.state end", "back")})
 select tenant, id from back
 """
 
+
+RECOVER, RECOVER_IN_BUCKET = _recover(EVERYWHERE), _recover(IN_BUCKET)
+
+CLAIMED_BUCKETS = "select distinct bucket from tasks where lease_until is not null"
 HOLDERS = "select distinct worker from tasks where lease_until is not null"
 
 
@@ -51,7 +60,19 @@ async def holders(connection: AsyncConnection) -> Sequence[str]:
     return list((await connection.execute(text(HOLDERS))).scalars())
 
 
-async def recover(connection: AsyncConnection, clock: Clock, gone: Sequence[str] = ()) -> int:
-    """Return dead claims to `scheduled`, those of the workers in `gone` whatever their lease; return how many."""
-    rows = await connection.execute(text(RECOVER), {"now": clock.override(), "gone": list(gone), "batch": BATCH})
-    return len(rows.all())
+async def recover(
+    connection: AsyncConnection, clock: Clock, gone: Sequence[str] = (), bucket: int | None = None
+) -> int:
+    """Return dead claims to `scheduled`, those of the workers in `gone` whatever their lease; return how many.
+
+    With a `bucket` only that one is looked at.
+    """
+    given = {"now": clock.override(), "gone": list(gone), "batch": BATCH}
+    if bucket is None:
+        return len((await connection.execute(text(RECOVER), given)).all())
+    return len((await connection.execute(text(RECOVER_IN_BUCKET), {**given, "bucket": bucket})).all())
+
+
+async def claimed_buckets(connection: AsyncConnection) -> Sequence[int]:
+    """Return the buckets in which something is claimed."""
+    return list((await connection.execute(text(CLAIMED_BUCKETS))).scalars())

@@ -11,7 +11,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.book import BOOKED_BEFORE
 from scheduler.cancel import CANCEL
-from scheduler.claim import CLAIM_TO_SPEAK, CLAIM_TO_WRITE, NEXT_DUE, PATIENCE
+from scheduler.claim import (
+    CLAIM_TO_SPEAK,
+    CLAIM_TO_SPEAK_IN_BUCKET,
+    CLAIM_TO_WRITE,
+    CLAIM_TO_WRITE_IN_BUCKET,
+    NEXT_DUE,
+    PATIENCE,
+)
 from scheduler.find import OLDEST_DUE
 from scheduler.gather import JOIN
 from scheduler.hold import RELEASE
@@ -93,6 +100,18 @@ QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
         ["tasks_due_to_speak", "tasks_pending_in_conversation"],
     ),
     ("claim to write", CLAIM_TO_WRITE, {**CLAIM, "is_timed": True}, ["tasks_due_to_work", "tasks_pkey"]),
+    (
+        "claim to speak in a bucket",
+        CLAIM_TO_SPEAK_IN_BUCKET,
+        {**CLAIM, "patience": PATIENCE, "bucket": BUCKET},
+        ["tasks_pending_in_conversation"],
+    ),
+    (
+        "claim to write in a bucket",
+        CLAIM_TO_WRITE_IN_BUCKET,
+        {**CLAIM, "is_timed": True, "bucket": BUCKET},
+        ["tasks_due_to_work"],
+    ),
     ("next due", NEXT_DUE, {"now": None}, ["tasks_due_to_speak", "tasks_due_to_work"]),
     (
         "end",

@@ -20,9 +20,9 @@ from scheduler.errors import TryAgain
 from scheduler.poller import DUE, Poller
 from scheduler.retry import BUDGET, LONGEST, QUARANTINE
 from scheduler.task import Task
-from store.database import Database
+from store.database import Database, bucket_of
 from store.signals import Signals
-from tests.support.claims import fields, row_of
+from tests.support.claims import fields, row_of, take
 from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup, a_turn, lanes, states
 from tests.support.proxy import a_proxy
@@ -644,6 +644,38 @@ async def test_four_workers_perform_everything_once_and_in_order_and_a_fifth_tha
         assert await recovery.holders(connection) == []
         assert set((await connection.execute(text("select fence, attempt from tasks"))).all()) == {(1, 1)}
     assert sum(by.values()) == 200
+
+
+async def test_workers_that_go_bucket_by_bucket_perform_recover_and_keep_the_order_all_the_same(
+    database: Database, database_url: str
+) -> None:
+    said: dict[int, list[int]] = defaultdict(list)
+    turns: dict[int, list[int]] = defaultdict(list)
+    async with database.transaction() as connection:
+        for tenant in (tenants := [f"tenant {n}" for n in range(6)]):
+            people = [await a_conversation(connection, tenant, address=f"person {n}") for n in range(3)]
+            for n in range(9):
+                turns[people[n % 3]].append((await a_turn(connection, Clock(), people[n % 3], tenant=tenant)).id)
+            await a_followup(connection, Clock(), people[0], tenant=tenant)
+        assert len({bucket_of(tenant) for tenant in tenants}) > 3
+    (dead,) = await take(database, Clock(), "dead", speak=1, work=0)
+    async with database.transaction() as connection:
+        await connection.execute(text("update tasks set lease_until = now() where id = :id"), {"id": dead.id})
+
+    async def perform(task: Task) -> None:
+        async with database.transaction() as connection:
+            await settle.deliver(connection, Clock(), task, None)
+            if task.lane:
+                said[task.conversation or 0].append(task.id)
+
+    async with AsyncExitStack() as stack:
+        for n in range(2):
+            await stack.enter_async_context(
+                working(database_url, perform, name=f"w{n}", slots=8, lease=SECOND, by_bucket=True)
+            )
+        await eventually(lambda: all_in(database, "fired", 60), seconds=30)
+    assert said == turns, "each once, and in order"
+    assert set((await lanes(database)).values()) == {None}
 
 
 async def test_a_look_that_goes_wrong_in_a_way_nobody_thought_of_is_told_and_the_next_one_is_made(
