@@ -18,7 +18,7 @@ from agent.speech import LONGEST, clean, repeats_instructions
 from agent.tools.cancel_followup import cancel_followup
 from agent.tools.list_followups import list_followups
 from agent.tools.schedule_followup import local_time, schedule_followup
-from scheduler.find import booked_by, pending_followups
+from scheduler.find import get, pending_followups
 from store.messages import Message
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ async def _sayable(context: TurnContext, text: str) -> str:
         raise ModelRetry(
             "The answer repeated your instructions, which the customer must not see. Answer the customer only."
         )
-    if promises_to_return(said) and not context.booked:
+    if promises_to_return(said) and not (context.booked or context.booked_before):
         await _must_be_named(context, said)
     return said
 
@@ -133,7 +133,7 @@ async def answer(
             on_text=on_text,
         )
     except NothingToSay:
-        if not (context.booked or context.has_tried or context.refused_promises):
+        if not (context.booked or context.booked_before or context.has_tried or context.refused_promises):
             raise
         log.warning("the model of tenant %s could not word its answer; the customer is told what stands", voice.tenant)
         return await _what_stands(context)
@@ -142,16 +142,12 @@ async def answer(
 async def _what_stands(context: TurnContext) -> str:
     """Say in plain words what is booked and what is not, when the model cannot."""
     voice = context.voice
-    if not context.booked:
-        return phrase("not_booked", voice.language)
-    ids = {booked.id for booked in context.booked}
+    ids = {booked.id for booked in context.booked} | {found.id for found in context.booked_before}
     async with context.database.transaction() as connection:
-        booked = await booked_by(connection, voice.tenant, voice.conversation, context.turn)  # pending or done
+        stands = [await get(connection, voice.tenant, id) for id in sorted(ids)]
     lines = []
-    for found in booked:
-        if found.id in ids:
-            at, zone = local_time(found.booked_for, voice)
-            lines.append(
-                phrase("booked", voice.language, about=str(found.payload["about"]), local_time=at, time_zone=zone)
-            )
+    for found in filter(None, stands):
+        at, zone = local_time(found.booked_for, voice)
+        about = str(found.payload.get("about", ""))
+        lines.append(phrase("booked", voice.language, about=about, local_time=at, time_zone=zone))
     return "\n".join(lines) or phrase("not_booked", voice.language)

@@ -15,7 +15,7 @@ from agent.context import PENDING_LIMIT, TurnContext
 from agent.errors import NothingToSay
 from agent.turn import answer, answering_agent
 from scheduler import find
-from scheduler.find import Found, booked_by, pending_followups
+from scheduler.find import Found, pending_followups, search
 from store.database import Database
 from tests.support.clock import MovableClock
 from tests.support.factories import a_followup
@@ -251,7 +251,7 @@ async def test_what_an_attempt_cut_off_has_booked_is_met_again_by_what_is_most_l
     context = await a_turn_context(database, clock)
     await take(context, [books("check hail"), books("check flood"), books("call Ana", delay="1h")], "Checking.")
     async with database.transaction() as connection:
-        before = list(await booked_by(connection, "acme", context.voice.conversation, context.turn))
+        before = sorted(await search(connection, kind="followup"), key=lambda found: found.id)
     hail, flood, ana = before
     again = replace(context, booked=[], booked_before=list(before), has_tried=False)
     turn = await take(again, [books("check flood"), books("phone Ana", delay="1h"), books("check hail")], "Checking.")
@@ -486,3 +486,15 @@ async def test_an_answer_of_a_megabyte_is_asked_for_again_and_not_read(database:
     turn = await take(await a_turn_context(database, clock), "I will remind you. " * 60_000, "Hello.")
     assert turn.reply == "Hello."
     assert len(turn.asked) == 2
+
+
+async def test_what_an_attempt_cut_off_has_booked_keeps_a_promise_and_is_told_when_the_model_cannot(
+    database: Database, clock: MovableClock
+) -> None:
+    context = await a_turn_context(database, clock)
+    await take(context, [books("call Ana", delay="1h")], "Booked.")
+    before = await pending(context)
+    again = replace(context, booked=[], booked_before=list(before), has_tried=False)
+    assert (await take(again, "Yes, I will remind you.")).reply == "Yes, I will remind you."
+    silent = replace(context, booked=[], booked_before=list(before), has_tried=False)
+    assert "call Ana" in (await take(silent, "")).reply

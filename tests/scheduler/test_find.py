@@ -6,7 +6,7 @@ import pytest
 
 from scheduler import settle
 from scheduler.book import Booking, book
-from scheduler.find import booked_by, get, oldest_due, pending_followups, search
+from scheduler.find import get, oldest_due, pending_followups, search
 from store.database import Database
 from tests.support.claims import take
 from tests.support.clock import MovableClock
@@ -67,25 +67,6 @@ async def test_a_task_is_found_whole_by_its_tenant_or_by_whoever_may_see_all(
     assert mine is not None
     assert (mine.state, mine.error, mine.attempt, mine.ended_at) == ("failed", "no such number", 1, clock.at)
     assert (mine.tenant, mine.kind, mine.channel, mine.outcome) == ("acme", "followup", "web", None)
-
-
-async def test_what_a_turn_booked_is_found_whatever_has_become_of_it(
-    database: Database, clock: MovableClock, conversation: int
-) -> None:
-    async with database.transaction() as connection:
-        parent = (await a_turn(connection, clock, conversation)).id
-        first = (await a_followup(connection, clock, conversation, parent=parent)).id
-        second = (await a_followup(connection, clock, conversation, due=HOUR, parent=parent)).id
-        await a_followup(connection, clock, conversation, due=HOUR, parent=parent + 1000)
-    (held,) = await take(database, clock, speak=0)
-    async with database.transaction() as connection:
-        await settle.deliver(connection, clock, held, 1)
-        found = await booked_by(connection, "acme", conversation, parent)
-        assert [(one.id, one.state, one.parent) for one in found] == [
-            (first, "fired", parent),
-            (second, "scheduled", parent),
-        ]
-        assert await booked_by(connection, "rival", conversation, parent) == []
 
 
 async def test_a_search_is_by_tenant_state_and_kind_with_the_next_due_first(
