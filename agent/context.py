@@ -1,6 +1,6 @@
 """What a run of the agent is given. Identity comes from here, never from what the model writes."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -12,6 +12,7 @@ from scheduler.book import Booked
 from scheduler.clock import Clock
 from scheduler.find import Found
 from store.database import Database
+from store.messages import Message
 
 PROMPT = timedelta(seconds=10)
 """A message answered within this time counts as answered when it came, and messages so close together as one."""
@@ -44,8 +45,8 @@ class TurnContext:
     database: Database
     clock: Clock
     reply_to: str | None
-    asked_at: datetime
-    """When the first message that is answered came in: what a delay counts from, should the answer come late."""
+    asked: Sequence[Message]
+    """What is answered, at least one message: a delay counts from it, should the answer come late."""
     hold: Callable[[AsyncConnection], Awaitable[object]]
     """Locks the turn's claim for the rest of a transaction; raises LostClaim when it is another worker's by now."""
     refuse: Callable[[datetime], str | None]
@@ -54,6 +55,8 @@ class TurnContext:
     """Wakes the poller, after the commit."""
     booked_before: list[Found] = field(default_factory=list)
     """What earlier attempts at this very turn have booked, and this one has not met yet."""
+    doubted: set[tuple[str, str]] = field(default_factory=set)
+    """Calls of which it was asked whether they mean what was booked before."""
     booked: list[Booked] = field(default_factory=list)
     has_tried: bool = False
     """Whether a booking was tried, done or not."""

@@ -107,8 +107,8 @@ async def answer(
     told = instructions(voice, TURN_RULES)
     if unanswered[-1].at - unanswered[0].at > PROMPT:
         told += (
-            "\nThe customer's messages came at different times, each given above it. A delay counts from the first of them:"
-            " for what was asked later, book with at."
+            "\nThe customer's messages came at different times, each given above it. Book what one of them asks for in some"
+            " time with at, counted from that message's time."
         )
     if has_left_out:
         told += "\nThe customer wrote even more before these messages, which is left out: say that you did not read it."
@@ -119,7 +119,8 @@ async def answer(
         )
         told += (
             f"\nIn answering this very message you have already booked: {done}."
-            " Call schedule_followup with the same words to get the details; do not book it a second time."
+            " Call schedule_followup with the same words to get the details; do not book it a second time. What is not among"
+            " it is still to be booked."
         )
     try:
         return await run(
@@ -136,11 +137,11 @@ async def answer(
         if not (context.booked or context.booked_before or context.has_tried or context.refused_promises):
             raise
         log.warning("the model of tenant %s could not word its answer; the customer is told what stands", voice.tenant)
-        return await _what_stands(context)
+        return await what_stands(context) or phrase("not_booked", voice.language)
 
 
-async def _what_stands(context: TurnContext) -> str:
-    """Say in plain words what is booked and what is not, when the model cannot."""
+async def what_stands(context: TurnContext) -> str:
+    """Say in plain words what is booked, when the model cannot; an empty text when nothing is."""
     voice = context.voice
     ids = {booked.id for booked in context.booked} | {found.id for found in context.booked_before}
     async with context.database.transaction() as connection:
@@ -150,4 +151,4 @@ async def _what_stands(context: TurnContext) -> str:
         at, zone = local_time(found.booked_for, voice)
         about = str(found.payload.get("about", ""))
         lines.append(phrase("booked", voice.language, about=about, local_time=at, time_zone=zone))
-    return "\n".join(lines) or phrase("not_booked", voice.language)
+    return "\n".join(lines)

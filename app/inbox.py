@@ -139,6 +139,7 @@ async def _write_and_say(
     task: Task,
 ) -> None:
     error: str | None = None
+    answered_for = False
     for _ in range(READ_AGAIN):
         answered = unanswered[-1].seq
         context = await _context(service, tenant, conversation, unanswered, task)
@@ -157,11 +158,14 @@ async def _write_and_say(
             if task.attempt < ATTEMPTS and not isinstance(problem, UnknownModel | TooSlow):
                 raise TryAgain(str(problem)) from problem
             log.error("a turn of tenant %s got no answer: %s", task.tenant, problem)
-            words, error = phrase("no_answer", context.voice.language), str(problem)[:500]
+            words = await turn.what_stands(context)  # who is asked to write again must not book it again
+            if not words:
+                words, error = phrase("no_answer", context.voice.language), str(problem)[:500]
+            answered_for = True
         finally:
             if context.refused_promises:
                 service.counts.refused_promises.labels(task.tenant).inc(context.refused_promises)
-        if error or context.has_changed_something():
+        if answered_for or context.has_changed_something():
             break
         conversation, said, unanswered = await _read(service, task)
         if unanswered[-1].seq == answered:
@@ -205,7 +209,7 @@ async def _context(
         database=service.database,
         clock=service.clock,
         reply_to=task.reply_to,
-        asked_at=unanswered[0].at,
+        asked=unanswered,
         hold=partial(settle.is_cancelled, task=task),
         refuse=refuse,
         on_booked=lambda: service.signals.hint(DUE),

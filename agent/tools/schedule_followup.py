@@ -1,12 +1,15 @@
 """`schedule_followup`: one committed row, and what to tell the customer."""
 
 import hashlib
+import re
 from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic_ai import ModelRetry, RunContext
 
 from agent.context import PENDING_LIMIT, PROMPT, TurnContext, Voice
+from agent.language import fold
+from agent.offline_request import read
 from agent.prompt import defang
 from scheduler.book import Booked, Booking, book
 from scheduler.errors import BadTime, KeyReused
@@ -14,6 +17,10 @@ from scheduler.find import Found, pending_followups
 from scheduler.when import duration, local_instant
 
 ABOUT_LIMIT = 2000
+SAME_TIME = timedelta(minutes=1)
+"""Two attempts at one turn compute an instant a little apart."""
+MOST_LINES = 20
+_ANY_TIME = datetime(2000, 1, 1)  # noqa: DTZ001 - a wall time; delays are read without it
 
 
 async def schedule_followup(
@@ -37,14 +44,20 @@ async def schedule_followup(
     if delay and at:
         raise ModelRetry("give either delay or at, not both")
     when = " ".join((delay or at or "now").lower().split())
-    before = _met_before(context, when, about)
+    try:
+        due, problem = _due(context, delay, at), None
+    except ModelRetry as refused:
+        due, problem = None, refused
+    before = _met_before(context, when, about, due)  # looked for first: its time may be past by now
     if before is not None:
         booked, about = (
             Booked(before.id, before.booked_for, replay=True, state=before.state),
             str(before.payload.get("about")),
         )
+    elif due is None:
+        raise problem or ModelRetry("Nothing was booked.")
     else:
-        booked = await _book(context, about, when, _due(context, delay, at))
+        booked = await _book(context, about, when, due)
     if booked.state == "cancelled":
         raise ModelRetry(
             "this very answer has booked that and cancelled it again, so nothing is booked: if the customer wants it after"
@@ -61,7 +74,8 @@ def _due(context: TurnContext, delay: str | None, at: str | None) -> datetime | 
         if at:
             due: datetime | timedelta = local_instant(at, voice.zone, voice.now)
         else:
-            due = max(duration(delay) - _lateness(context), timedelta()) if delay else timedelta()
+            length = duration(delay) if delay else timedelta()
+            due = max(length - _lateness(context, length), timedelta()) if delay else timedelta()
     except BadTime as problem:
         raise ModelRetry(f"{problem}. Nothing was booked.") from problem
     refusal = context.refuse(due if isinstance(due, datetime) else voice.now + due)
@@ -70,13 +84,26 @@ def _due(context: TurnContext, delay: str | None, at: str | None) -> datetime | 
     return due
 
 
-def _lateness(context: TurnContext) -> timedelta:
+def _lateness(context: TurnContext, delay: timedelta) -> timedelta:
     """Return what a delay has lost already, when the turn comes long after the message it answers.
 
-    A few seconds of thinking are not counted: "in ten seconds" is said, and heard, with the answer.
+    A few seconds of thinking are not counted: "in ten seconds" is said, and heard, with the answer. Of several messages
+    the one counts in which our own rules read that very delay, or else the last.
     """
-    late = context.voice.now - context.asked_at
+    asked = next((message for message in reversed(context.asked) if _asks_for(message.text, delay)), context.asked[-1])
+    late = context.voice.now - asked.at
     return late if late > PROMPT else timedelta()
+
+
+def _asks_for(text: str, delay: timedelta) -> bool:
+    for line in text.splitlines()[:MOST_LINES]:
+        request = read(line, "en", _ANY_TIME)
+        try:
+            if request.delay and duration(request.delay) == delay:
+                return True
+        except BadTime:
+            continue
+    return False
 
 
 async def _book(context: TurnContext, about: str, when: str, due: datetime | timedelta) -> Booked:
@@ -113,18 +140,48 @@ async def _book(context: TurnContext, about: str, when: str, due: datetime | tim
     return booked
 
 
-def _met_before(context: TurnContext, when: str, about: str) -> Found | None:
-    """Return what an earlier attempt at this turn, cut off before it could answer, has booked that is most like this."""
+def _met_before(context: TurnContext, when: str, about: str, due: datetime | timedelta | None) -> Found | None:
+    """Return what answering these very messages has booked before and this call means again: the same thing at the same time.
 
-    def likeness(found: Found) -> tuple[int, bool]:
-        is_when = found.payload.get("when") == when
-        return is_when + (found.payload.get("about") == about), is_when
+    Raises ModelRetry, once for each call, where only one of the two is the same: the model may mean that one in other words,
+    or something else that is still to be booked.
+    """
+    at_that_time = [found for found in context.booked_before if _is_same_time(context, found, when, due)]
+    so_called = [found for found in context.booked_before if _words(str(found.payload.get("about"))) == _words(about)]
+    for found in at_that_time:
+        if found in so_called:
+            context.booked_before.remove(found)
+            return found
+    near = [*at_that_time, *so_called]
+    if near and (when, about) not in context.doubted:
+        context.doubted.add((when, about))
+        known = "; ".join(
+            f"{found.payload.get('about')!r} at {local_time(found.booked_for, context.voice)[0]}" for found in near
+        )
+        raise ModelRetry(
+            f"Answering these very messages has booked already: {known}. If you mean that, call again with exactly its words"
+            " and its time. If you mean something else, call again just as you did, and it is booked too."
+        )
+    return None
 
-    found = max(context.booked_before, key=likeness, default=None)
-    if found is None or not likeness(found)[0]:
-        return None
-    context.booked_before.remove(found)
-    return found
+
+def _is_same_time(context: TurnContext, found: Found, when: str, due: datetime | timedelta | None) -> bool:
+    theirs = str(found.payload.get("when"))
+    if theirs == when or "now" in (theirs, when):
+        return theirs == when
+    try:
+        if duration(theirs) == duration(when):
+            return True
+    except BadTime:
+        pass  # one of them is a date
+    if due is None:
+        return False
+    instant = due if isinstance(due, datetime) else context.voice.now + due
+    return abs(found.booked_for - instant) < SAME_TIME
+
+
+def _words(about: str) -> list[str]:
+    return re.findall(r"\w+", fold(about))
 
 
 def local_time(at: datetime, voice: Voice) -> tuple[str, str]:

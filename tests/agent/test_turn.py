@@ -15,6 +15,7 @@ from agent.context import PENDING_LIMIT, TurnContext
 from agent.errors import NothingToSay
 from agent.turn import answer, answering_agent
 from scheduler import find
+from scheduler.events import story
 from scheduler.find import Found, pending_followups, search
 from store.database import Database
 from tests.support.clock import MovableClock
@@ -245,23 +246,57 @@ async def test_the_next_turn_may_book_the_same_again(database: Database, clock: 
     assert len(await pending(second)) == 2
 
 
-async def test_what_an_attempt_cut_off_has_booked_is_met_again_by_what_is_most_like_it(
+async def test_what_an_attempt_cut_off_has_booked_is_met_again_by_the_same_thing_at_the_same_time(
     database: Database, clock: MovableClock
 ) -> None:
     context = await a_turn_context(database, clock)
-    await take(context, [books("check hail"), books("check flood"), books("call Ana", delay="1h")], "Checking.")
+    await take(context, [books("check hail"), books("check flood"), books("call Ana", delay="10 minutes")], "Checking.")
     async with database.transaction() as connection:
-        before = sorted(await search(connection, kind="followup"), key=lambda found: found.id)
-    hail, flood, ana = before
-    again = replace(context, booked=[], booked_before=list(before), has_tried=False)
-    turn = await take(again, [books("check flood"), books("phone Ana", delay="1h"), books("check hail")], "Checking.")
+        hail, flood, ana = sorted(await search(connection, kind="followup"), key=lambda found: found.id)
+    again = replace(context, booked=[], booked_before=[hail, flood, ana], has_tried=False)
+    turn = await take(
+        again, [books("Check flood."), books("Call Ana!", delay="10 min"), books("check hail")], "Checking."
+    )
     assert [(result["id"], result["about"], result["replay"]) for result in turn.results] == [
         (flood.id, "check flood", True),
         (ana.id, "call Ana", True),
         (hail.id, "check hail", True),
     ]
-    assert len(await pending(context)) == 3
-    assert "already booked: check hail at" in str(turn.asked[0][-1])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (books("pay the rent", at="2026-12-24 09:00"), books("call the bank", at="2026-12-24 09:00")),
+        (books("take the pill", at="2026-11-30 09:00"), books("take the pill", at="2026-11-30 15:00")),
+        (books("call Ana", delay="10 minutes"), books("call Bob", delay="10 minutes")),
+        (books("check hail"), books("check flood")),
+    ],
+    ids=["same hour", "same thing", "same delay", "both at once"],
+)
+async def test_what_is_only_half_like_what_was_booked_before_is_asked_about_once_and_then_booked(
+    database: Database, clock: MovableClock, first: ToolCallPart, second: ToolCallPart
+) -> None:
+    context = await a_turn_context(database, clock)
+    await take(context, [first], "Booked.")
+    before = await pending(context)
+    again = replace(context, booked=[], booked_before=list(before), has_tried=False)
+    turn = await take(again, [second], [second], "Booked.")
+    assert "has booked already" in str(turn.asked[1][-1])
+    assert len(await pending(context)) == 2
+    assert before[0].id not in [booked.id for booked in again.booked]
+
+
+async def test_what_was_booked_before_in_other_words_is_not_booked_again_when_the_model_says_it_meant_that(
+    database: Database, clock: MovableClock
+) -> None:
+    context = await a_turn_context(database, clock)
+    await take(context, [books("call Ana", delay="1h")], "Booked.")
+    (before,) = await pending(context)
+    again = replace(context, booked=[], booked_before=[before], has_tried=False)
+    await take(again, [books("phone Ana", delay="1h")], [books("call Ana", delay="1h")], "Booked.")
+    assert [booked.id for booked in again.booked] == [before.id]
+    assert len(await pending(context)) == 1
 
 
 # The limit
@@ -327,6 +362,9 @@ async def test_one_thing_is_cancelled_and_named(database: Database, clock: Movab
     turn = await take(context, [ToolCallPart("cancel_followup", {"id": str(gone)})], "It is gone.")
     assert turn.results == [{"cancelled": [gone], "raced": [], "about": "2"}]
     assert [task.id for task in await pending(context)] == [kept]
+    async with database.transaction() as connection:
+        last = (await story(connection, "acme", gone))[-1]
+    assert (last.event, last.detail) == ("cancelled", "the customer")
 
 
 async def test_what_is_anothers_or_no_more_cannot_be_cancelled(database: Database, clock: MovableClock) -> None:

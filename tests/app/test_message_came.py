@@ -362,7 +362,7 @@ async def test_more_messages_than_the_history_are_all_read_and_of_a_flood_the_mo
         assert is_told == {"few": False, "flood": True}
 
 
-async def test_messages_far_apart_are_given_with_their_times_and_a_delay_counts_from_the_first(
+async def test_messages_far_apart_are_given_with_their_times_and_a_delay_counts_from_the_one_that_asks_for_it(
     database: Database, tmp_path: Path, clock: MovableClock
 ) -> None:
     script = Script(books(delay="2 hours"), "Booked.")
@@ -382,13 +382,45 @@ async def test_messages_far_apart_are_given_with_their_times_and_a_delay_counts_
         assert words == "hello? [vuelvo :said yesterday]"
 
 
-async def test_the_stand_in_reads_a_request_among_messages_far_apart(
-    database: Database, tmp_path: Path, clock: MovableClock
+@pytest.mark.parametrize(
+    ("first", "second", "booked"),
+    [
+        ("hello", "remind me in 10 minutes to call Ana", {"call Ana": 40}),
+        ("remind me in two hours to call Bob", "hello?", {"call Bob": 120}),
+        (
+            "remind me in 2 hours to call Bob",
+            "remind me in 10 minutes to call Ana",
+            {"call Bob": 120, "call Ana": 40},
+        ),
+    ],
+)
+async def test_the_stand_in_counts_each_delay_from_the_message_that_asks_for_it(
+    database: Database, tmp_path: Path, clock: MovableClock, first: str, second: str, booked: dict[str, int]
 ) -> None:
+    asked_at = clock.at
     async with a_house(database, tmp_path, None, clock, poll=False) as house:
-        received = await house.says("remind me in two hours to call Ana")
+        received = await house.says(first)
         clock.move(timedelta(minutes=30))
-        await house.says("hello?", provider_id="another")
+        await house.says(second, provider_id="another")
+    clock.move(timedelta(minutes=1))
     async with a_house(database, tmp_path, None, clock) as house:
         await house.until_heard(received.conversation, 1)
-        assert [task.payload["about"] for task in await house.tasks()] == ["call Ana"]
+        minutes = {
+            task.payload["about"]: (task.booked_for - asked_at) / timedelta(minutes=1) for task in await house.tasks()
+        }
+        assert minutes == booked
+
+
+async def test_a_customer_whose_model_hangs_after_booking_is_told_what_is_booked(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    script = Script(books("call Ana", delay="1h"), "never said", stops_at=2)
+    config = {"agent": {"answer_timeout": 1}}
+    async with a_house(database, tmp_path, script.model, clock, config=config) as house:
+        received = await house.says("remind me in an hour to call Ana")
+        (told,) = await house.until_heard(received.conversation, 1)
+        assert "call Ana" in told
+        assert "write again" not in told
+        (turn,) = await house.tasks(kind="turn")
+        assert (turn.state, turn.attempt) == ("fired", 1)
+        script.gate.set()
