@@ -148,8 +148,12 @@ class _Connection(H11Protocol):
         self.transport.close()
 
     def _push_out(self) -> bool:
-        """Make room by ending the connection that has waited longest: who opens many and asks nothing loses his own."""
-        longest = next(iter(self.server_state.waiting), None)
+        """Make room by ending the connection that has waited longest: who opens many and asks nothing loses his own.
+
+        One that sends a body has said what it wants, and goes only when there is no other.
+        """
+        waiting = self.server_state.waiting
+        longest = next((one for one in waiting if one.conn.their_state is h11.IDLE), next(iter(waiting), None))
         if longest is None:
             return False
         longest.connections.discard(longest)

@@ -35,6 +35,8 @@ LOOK_AGAIN_DEAF = 1.0
 """Seconds between two looks while they are not."""
 TYPING_LASTS = 30.0
 """Seconds after which an answer announced as being written is no longer believed in."""
+MOST_STREAMS = 10
+"""Streams of one conversation, each of which holds a connection: as many tabs as anybody has open."""
 PAGE = 100
 """Messages read at once."""
 
@@ -71,6 +73,7 @@ async def events(
         stop_told = asyncio.create_task(web.stopping.wait())
         news_told = asyncio.create_task(news.wait(_A_WHILE))
         typing_told = asyncio.create_task(typing.wait(_A_WHILE))
+        web.streams[conversation] += 1
         cursor, seen = after, -1
         is_hinted, typing_until = False, 0.0
         try:
@@ -125,6 +128,9 @@ async def events(
                 "a stream of tenant %s ended: the database could not be read (%s)", tenant, type(problem).__name__
             )
         finally:
+            web.streams[conversation] -= 1
+            if not web.streams[conversation]:
+                del web.streams[conversation]
             for told in (stop_told, news_told, typing_told):
                 told.cancel()
 

@@ -140,6 +140,18 @@ async def test_hundreds_of_half_open_connections_push_out_each_other_and_nobody_
         assert await anext(chunks) == "news"
 
 
+async def test_who_sends_a_body_slowly_is_not_pushed_out_by_those_who_ask_nothing() -> None:
+    async with serving_within(Limits(connections=20, headers=NEVER, body=NEVER)) as site:
+        uploading, writer = await site.open(HALF_A_BODY)
+        for _ in range(40):
+            await site.open()
+        async with httpx.AsyncClient(base_url=site.address) as http:
+            assert (await http.get("/")).text == "hello"
+        writer.write(b"done!!")
+        await writer.drain()
+        assert (await uploading.readline()) == b"HTTP/1.1 200 OK\r\n"
+
+
 async def test_when_all_are_being_served_another_is_refused_and_that_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

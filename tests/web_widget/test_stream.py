@@ -1,7 +1,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 import httpx
 import pytest
@@ -9,8 +9,9 @@ from sqlalchemy import text
 
 from store import messages
 from store.conversations import mark_seen
+from tests.support.wait import eventually
 from tests.web_widget.conftest import Event, Service, Visitor, a_visitor, next_event, read_events
-from web_widget.stream import events
+from web_widget.stream import MOST_STREAMS, events
 
 
 @asynccontextmanager
@@ -193,6 +194,28 @@ async def test_over_a_real_connection_it_resumes_where_the_browser_was(service: 
                 assert response.headers["x-accel-buffering"] == "no"
                 assert await _seqs(read_events(response.aiter_text()), len(expected)) == expected
         assert (await visitor.ask("GET", "stream?after=x")).status_code == 422
+
+
+async def test_a_conversation_has_only_so_many_streams_and_each_that_ends_makes_room(service: Service) -> None:
+    async with (
+        service.served() as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http,
+    ):
+        visitor = await a_visitor(http)
+        async with AsyncExitStack() as stack:
+            for _ in range(MOST_STREAMS):
+                await stack.enter_async_context(http.stream("GET", "/widget/acme/stream", headers=visitor.headers))
+            refused = await visitor.ask("GET", "stream")
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "10")
+            another = await a_visitor(http)
+            async with http.stream("GET", "/widget/acme/stream", headers=another.headers) as response:
+                assert response.status_code == 200
+
+        async def has_room() -> bool:
+            async with http.stream("GET", "/widget/acme/stream", headers=visitor.headers) as response:
+                return response.status_code == 200
+
+        await eventually(has_room)
 
 
 async def test_a_service_that_stops_does_not_wait_for_its_listeners(service: Service) -> None:
