@@ -1,1 +1,1 @@
-"""Measurements, each a command of its own; `make bench` runs them."""
+"""Measurements: `make bench` runs them, `python -m benchmarks MEASURE` one of them, docs/benchmarks.md tells what they are."""
