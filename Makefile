@@ -2,7 +2,7 @@
 SHELL := bash
 PYTHON ?= python3
 
-.PHONY: run test check lock bench screenshot
+.PHONY: run test check lock bench crash screenshot
 run:
 	$(PYTHON) dev.py serve
 test:
@@ -20,9 +20,15 @@ lock:
 	$(LOCK) -o requirements.lock
 	$(LOCK) --extra dev -c requirements.lock -o requirements-dev.lock
 
+# Beside raw psycopg, pgqueuer and procrastinate; one measure, another size: make bench BENCH='drain --rows 10000 --runs 3'
 bench:
 	$(PYTHON) dev.py setup --dev
-	.venv/bin/python -m benchmarks.main_job
+	.venv/bin/python -m benchmarks $(BENCH)
+
+# The engine under fire; another size or seed: make crash CRASH='--followups 2000 --seed 7'
+crash:
+	$(PYTHON) dev.py setup --dev
+	.venv/bin/python -m tests.crash $(CRASH)
 
 # The picture in README is taken by the browser test itself.
 screenshot:

@@ -21,6 +21,11 @@ class Process:
         self._new = asyncio.Event()
         self._reading = asyncio.create_task(self._read())
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
     async def _read(self) -> None:
         assert self._process.stdout is not None
         async for line in self._process.stdout:

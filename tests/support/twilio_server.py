@@ -16,7 +16,7 @@ import hashlib
 import hmac
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -36,6 +36,8 @@ class Accept:
     status: str = "queued"
     error_code: int | None = None
     with_sid: bool = True
+    after: float = 0
+    """Seconds until it says so."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Drop:
     """Cuts the connection without an answer; with `accepted` the message was taken all the same."""
 
     accepted: bool = False
+    after: float = 0
+    """Seconds until it does so."""
 
 
 Behaviour = Accept | Reject | Answer | Hang | Drop
@@ -88,6 +92,8 @@ class Message:
     created_at: datetime
     status: str = "queued"
     error_code: int | None = None
+    is_listed: bool = True
+    """False while the list is behind and does not show it yet."""
 
 
 def _now() -> datetime:
@@ -106,6 +112,10 @@ class TwilioServer:
     """What was taken, in order."""
     creates: list[dict[str, str]] = field(default_factory=list)
     """The form of every attempt to create a message that carried the account's password, whatever became of it."""
+    met: list[tuple[str, Behaviour]] = field(default_factory=list)
+    """The text of every attempt that had no fault of its own, with the behaviour it met."""
+    lists: list[dict[str, str]] = field(default_factory=list)
+    """What was asked of the list of messages, page by page."""
     typings: list[dict[str, str]] = field(default_factory=list)
     """The form of every typing bubble."""
     url: str = ""
@@ -113,6 +123,7 @@ class TwilioServer:
 
     def __post_init__(self) -> None:
         self._script: deque[Behaviour] = deque()
+        self._when_asked: deque[Behaviour] = deque()
         self._changed = asyncio.Condition()
         self._released = asyncio.Event()
         self._runner: web.AppRunner | None = None
@@ -131,6 +142,10 @@ class TwilioServer:
     def behave(self, *script: Behaviour) -> None:
         """Let each of the next creates meet the next of these; those after them are accepted."""
         self._script.extend(script)
+
+    def behave_when_asked(self, *script: Behaviour) -> None:
+        """Let each of the next requests for a page of the list meet the next of these; those accepted are answered."""
+        self._when_asked.extend(script)
 
     @asynccontextmanager
     async def down(self) -> AsyncIterator[None]:
@@ -251,6 +266,7 @@ class TwilioServer:
         if fault := self._fault(form):
             return _error(fault)
         behaviour = self._script.popleft() if self._script else Accept()
+        self.met.append((form["Body"], behaviour))
         match behaviour:
             case Reject():
                 return _error(behaviour)
@@ -261,14 +277,22 @@ class TwilioServer:
                 payload = self._payload(message)
                 if not behaviour.with_sid:
                     payload["sid"] = None
+                await self._pause(behaviour.after)
                 return web.json_response(payload, status=201)
         if behaviour.accepted:
             self._take(form, Accept())
         if isinstance(behaviour, Hang):
             await self._released.wait()
+        else:
+            await self._pause(behaviour.after)
         if request.transport is not None:  # the other side may have given up first
             request.transport.abort()
         return web.Response()
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait so long, or until the server stops."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._released.wait(), seconds)
 
     def _fault(self, form: dict[str, str]) -> Reject | None:
         if not form.get("To"):
@@ -297,28 +321,50 @@ class TwilioServer:
         self.messages.append(message)
         return message
 
-    async def _list(self, request: web.Request) -> web.Response:
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        """Answer one page, the newest first, as `ListMessage` of Twilio's OpenAPI description says."""
         if refusal := self._refusal(request):
             return refusal
-        wanted = request.query
-        found = [
-            message
-            for message in reversed(self.messages)
-            if wanted.get("To", message.to) == message.to and wanted.get("From", message.from_) == message.from_
-        ]
-        size = int(wanted.get("PageSize", "50"))
-        page = {
-            "messages": [self._payload(message) for message in found[:size]],
-            "page": 0,
+        wanted = dict(request.query)
+        self.lists.append(wanted)
+        match self._when_asked.popleft() if self._when_asked else Accept():
+            case Reject() as reject:
+                return _error(reject)
+            case Answer() as answer:
+                return web.Response(status=answer.status, text=answer.text, content_type=answer.content_type)
+            case Hang():
+                await self._released.wait()
+                return web.Response()
+            case Drop():
+                if request.transport is not None:
+                    request.transport.abort()
+                return web.Response()
+        size, number = int(wanted.pop("PageSize", "50")), int(wanted.pop("Page", "0"))
+        token = wanted.pop("PageToken", None)
+        if not 1 <= size <= 1000:
+            return _error(Reject(400, 20006, "PageSize must be between 1 and 1000"))
+        found = [message for message in reversed(self.messages) if message.is_listed and _fits(message, wanted)]
+        # A page begins behind the message its token names, so that what comes in meanwhile moves nothing.
+        start = 0 if token is None else 1 + [f"PA{message.sid}" for message in found].index(token)
+        page = found[start : start + size]
+
+        def uri(number: int, token: str | None = None) -> str:
+            more = {"PageSize": str(size), "Page": str(number), **({} if token is None else {"PageToken": token})}
+            return f"{request.path}?{urlencode(wanted | more)}"
+
+        has_more = start + size < len(found)
+        payload = {
+            "messages": [self._payload(message) for message in page],
+            "page": number,
             "page_size": size,
-            "start": 0,
-            "end": max(0, min(size, len(found)) - 1),
-            "uri": request.path_qs,
-            "first_page_uri": request.path_qs,
-            "previous_page_uri": None,
-            "next_page_uri": None,
+            "start": number * size,
+            "end": number * size + max(len(page) - 1, 0),
+            "uri": uri(number, token),
+            "first_page_uri": uri(0),
+            "previous_page_uri": uri(number - 1, token) if number else None,
+            "next_page_uri": uri(number + 1, f"PA{page[-1].sid}") if has_more else None,
         }
-        return web.json_response(page)
+        return web.json_response(payload)
 
     async def _fetch(self, request: web.Request) -> web.Response:
         if refusal := self._refusal(request):
@@ -342,7 +388,7 @@ class TwilioServer:
             "api_version": "2010-04-01",
             "body": message.body,
             "date_created": created,
-            "date_sent": None if message.status in ("accepted", "queued") else created,
+            "date_sent": created if _is_sent(message) else None,
             "date_updated": created,
             "direction": "outbound-api",
             "error_code": message.error_code,
@@ -359,6 +405,23 @@ class TwilioServer:
             "to": message.to,
             "uri": f"{uri}.json",
         }
+
+
+def _is_sent(message: Message) -> bool:
+    return message.status not in ("accepted", "queued")
+
+
+def _fits(message: Message, wanted: dict[str, str]) -> bool:
+    """Tell whether a message is one that a list was asked for: by recipient, sender, and the day it was sent."""
+    if wanted.get("To", message.to) != message.to or wanted.get("From", message.from_) != message.from_:
+        return False
+    day = message.created_at.astimezone(UTC).date().isoformat() if _is_sent(message) else None
+    tests: dict[str, Callable[[str, str], bool]] = {
+        "DateSent": lambda sent, given: sent == given,
+        "DateSent<": lambda sent, given: sent <= given,
+        "DateSent>": lambda sent, given: sent >= given,
+    }
+    return all(day is not None and holds(day, wanted[name][:10]) for name, holds in tests.items() if name in wanted)
 
 
 def _error(reject: Reject) -> web.Response:
