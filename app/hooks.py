@@ -14,6 +14,7 @@ from starlette.routing import Route
 from app.inbox import receive
 from app.service import Service
 from app.settings import Settings
+from app.speak import go_on
 from app.tenants_file import TenantConfig
 from channels.errors import Malformed, Refused
 from channels.message import Inbound
@@ -23,6 +24,7 @@ from channels.telegram.bot import TelegramSection, open_bot
 from channels.whatsapp import inbound as whatsapp
 from channels.whatsapp import signature
 from channels.whatsapp.section import WhatsAppSection
+from scheduler.poller import DUE
 from store import deliveries
 from store.secrets import SecretBox
 
@@ -111,14 +113,18 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
         except Malformed:
             return Response(status_code=204)
         async with service.database.transaction() as connection:
-            await deliveries.note_status(
+            noted = await deliveries.note_status(
                 connection,
                 tenant.tenant,
                 int(request.path_params["delivery"]),
                 status.provider_id,
                 status.status,
-                None if status.error_code is None else f"error {status.error_code}",
+                status.reason,
             )
+            if noted is not None and noted.is_news:
+                await go_on(service, connection, tenant.tenant, noted.task, f"Twilio: {status.status}")
+        if noted is not None and noted.is_news:
+            service.signals.hint(DUE)
         return Response(status_code=204)
 
     return [

@@ -18,12 +18,13 @@ from starlette.routing import Route
 
 from app.hooks import hook_routes
 from app.inbox import receive
-from app.service import Service
+from app.service import OLDEST_DUE_LIMIT, Service
 from app.tenants_file import UNUSABLE
 from app.wiring import Running
 from channels.request import Problem
 from scheduler.cancel import cancel
-from scheduler.find import oldest_due, pending_followups
+from scheduler.find import count_troubled, oldest_due, pending_followups
+from scheduler.task import TROUBLED
 from scheduler.when import LONGEST_LEAD, known_zone
 from store import conversations
 from web_widget.page import demo_page
@@ -31,9 +32,6 @@ from web_widget.routes import routes as widget_routes
 from web_widget.web import Pending, Web, WebTenant
 
 log = logging.getLogger(__name__)
-
-OLDEST_DUE_LIMIT = 60.0
-"""Seconds a task may have been due before the service calls itself unfit."""
 
 
 def application(running: Running) -> Starlette:
@@ -54,7 +52,7 @@ def application(running: Running) -> Starlette:
             Route("/", demo_page(web, "demo")),
             Route("/healthz", lambda _: JSONResponse({"status": "alive"})),
             Route("/readyz", partial(_ready, running)),
-            Route("/metrics", partial(_metrics, service)),
+            Route("/metrics", partial(_metrics, running)),
             *hook_routes(service, running.settings),
             *widget_routes(web),
         ],
@@ -141,7 +139,8 @@ async def _ready(running: Running, _: Request) -> Response:
     )
 
 
-async def _metrics(service: Service, _: Request) -> Response:
+async def _metrics(running: Running, _: Request) -> Response:
+    service = running.service
     lines = [generate_latest(service.counts.registry).decode()]
     async with service.database.transaction() as connection:
         age = await oldest_due(connection, service.clock.override())
@@ -153,6 +152,12 @@ async def _metrics(service: Service, _: Request) -> Response:
         lines += ["# TYPE vuelvo_oldest_due_seconds gauge", f"vuelvo_oldest_due_seconds {age}"]
         lines.append("# TYPE vuelvo_tasks_active gauge")
         lines += [f'vuelvo_tasks_active{{kind="{kind}",state="{state}"}} {count}' for kind, state, count in rows]
+        troubled = await count_troubled(connection)
+        lines.append("# TYPE vuelvo_tasks_troubled gauge")
+        lines += [f'vuelvo_tasks_troubled{{state="{state}"}} {troubled.get(state, 0)}' for state in TROUBLED]
+    if running.poller and running.poller.beat_at is not None:
+        lines.append("# TYPE vuelvo_poller_heartbeat_age_seconds gauge")
+        lines.append(f"vuelvo_poller_heartbeat_age_seconds {time.monotonic() - running.poller.beat_at}")
     return Response("\n".join(lines) + "\n", media_type=CONTENT_TYPE_LATEST)
 
 
@@ -181,5 +186,7 @@ async def _pending(service: Service, tenant: str, conversation: int) -> Sequence
 
 async def _cancel(service: Service, tenant: str, conversation: int, task: int) -> str | None:
     async with service.database.transaction() as connection:
-        done = await cancel(connection, service.clock, tenant, [task], conversation=conversation, kind="followup")
+        done = await cancel(
+            connection, service.clock, tenant, [task], conversation=conversation, kind="followup", by="the customer"
+        )
     return "cancelled" if done.cancelled else "raced" if done.raced else None

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -15,7 +15,9 @@ from agent.language import detect
 from agent.models import Models
 from app.tenants_file import UNUSABLE, Problem, TenantConfig, TenantFileError, from_stored
 from channels.channel import Channel
+from channels.message import Accepted, NotSent, Outcome, Rejected, Unknown
 from scheduler.clock import Clock
+from scheduler.events import Became
 from scheduler.task import Task
 from scheduler.when import known_zone
 from store import tenants
@@ -27,8 +29,13 @@ from store.tenants import TenantRow
 
 log = logging.getLogger(__name__)
 
+OLDEST_DUE_LIMIT = 60.0
+"""Seconds a task may have been due before the service calls itself unfit."""
 FRESH = 2.0
 """Seconds for which a tenant's configuration is used without another look."""
+
+
+OUTCOMES = {Accepted: "accepted", Rejected: "rejected", NotSent: "not_sent", Unknown: "unknown"}
 
 
 class Counts:
@@ -42,10 +49,34 @@ class Counts:
             ["tenant", "channel"],
             registry=self.registry,
         )
-        self.settled = Counter(
+        self.ended = Counter(
             "vuelvo_tasks_settled_total",
-            "Tasks by what became of them",
-            ["tenant", "kind", "state"],
+            "Tasks by how they ended",
+            ["tenant", "kind", "state", "outcome"],
+            registry=self.registry,
+        )
+        self.recovered = Counter(
+            "vuelvo_tasks_recovered_total",
+            "Tasks taken back from workers that died",
+            ["tenant", "kind"],
+            registry=self.registry,
+        )
+        self.quarantined = Counter(
+            "vuelvo_tasks_quarantined_total",
+            "Tasks not performed any more, since worker after worker died of them",
+            ["tenant", "kind"],
+            registry=self.registry,
+        )
+        self.lost_leases = Counter(
+            "vuelvo_leases_lost_total",
+            "Tasks whose claim was another worker's before this one was done with them",
+            ["tenant", "kind"],
+            registry=self.registry,
+        )
+        self.sends = Counter(
+            "vuelvo_sends_total",
+            "Attempts to send one part of a message, by what came of them",
+            ["tenant", "channel", "outcome"],
             registry=self.registry,
         )
         self.refused_promises = Counter(
@@ -61,6 +92,27 @@ class Counts:
             buckets=(0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 3600),
             registry=self.registry,
         )
+
+    def committed(self, news: Sequence[object]) -> None:
+        """Count what tasks have become, by whatever way: every move that ends one tells of it (`Database.on_commit`)."""
+        for one in news:
+            if not isinstance(one, Became):
+                continue
+            if one.event == "recovered":
+                self.recovered.labels(one.tenant, one.kind).inc()
+            else:
+                # The guard's name, or a function's result, comes after it: there is no end of those.
+                outcome = (one.outcome or "").partition(":")[0]
+                self.ended.labels(one.tenant, one.kind, one.event, outcome).inc()
+
+    def sent(self, tenant: str, channel: str, outcome: Outcome) -> None:
+        """Count an attempt to send one part."""
+        self.sends.labels(tenant, channel, OUTCOMES[type(outcome)]).inc()
+
+    def happened(self, event: str, task: Task) -> None:
+        """Count what the poller tells of a task."""
+        counter = {"lease lost": self.lost_leases, "quarantined": self.quarantined}[event]
+        counter.labels(task.tenant, task.kind).inc()
 
 
 @dataclass(slots=True)

@@ -1,29 +1,34 @@
 """Saying a task's words on its channel and settling it, with its conversation's lane in hand.
 
 On the web the bubble and the task's end are one transaction: truly once. On a network the second door comes first: the
-text and a delivery row are committed, then the provider is called, then what came of it is committed. Whoever finds a
-delivery that was begun and whose outcome nobody knows says so instead of sending again.
+text and a delivery row are committed, then the provider is called, then what came of it is committed.
+
+A delivery whose outcome nobody knows is not simply sent again. The task waits behind the second door, its lane free; the
+provider is asked for the message, where it can be, and its own word may come meanwhile (`go_on`). What it did not have
+when it was asked, or cannot be asked for, the tenant decides: sent again, or left `uncertain`.
 """
 
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.service import FRESH, Service
+from app.service import FRESH, OUTCOMES, Service
 from app.tenants_file import UNUSABLE, TenantConfig, from_stored
 from channels.channel import Channel
-from channels.message import Accepted, NotSent, Origin, Outcome, Part, Rejected, Unknown
+from channels.message import Accepted, Lost, NotSent, Origin, Outcome, Part, Rejected, Unknown
 from channels.web import outbound as web
-from scheduler import settle
+from scheduler import operate, settle
 from scheduler.errors import LostClaim
 from scheduler.hold import CHANNEL_PAUSED, WINDOW_CLOSED, keep_waiting
-from scheduler.retry import BUDGET, backoff
+from scheduler.retry import BUDGET, LONGEST, backoff
 from scheduler.task import Task
 from store import contacts, conversations, deliveries, messages, tenants
 from store.conversations import Conversation
+from store.deliveries import Delivery
 from store.messages import Kind
 
 log = logging.getLogger(__name__)
@@ -31,6 +36,8 @@ log = logging.getLogger(__name__)
 CUT_OFF = "a send was begun and cut off before its outcome was known; it may have arrived"
 SENDS = 20
 """Attempts at sending what certainly did not go out, before it is given up: an outage of half an hour or more."""
+ASKS = 12
+"""How often a provider that cannot tell is asked for a lost send, before that is given up: about an hour."""
 
 
 async def pause(
@@ -50,6 +57,26 @@ async def pause(
         await settle.give_back(connection, service.clock, task, delay=timedelta(seconds=FRESH), **more)
     else:
         await settle.give_back(connection, service.clock, task, hold=CHANNEL_PAUSED, **more)
+
+
+async def go_on(service: Service, connection: AsyncConnection, tenant: str, task: int, by: str) -> None:
+    """Let a task that waits for its provider's word go on, or one that was given up, now that all its sends are known.
+
+    Hint `due` after the commit.
+    """
+    if not _lost(await deliveries.of_task(connection, tenant, task)):
+        await operate.resume(connection, service.clock, tenant, task, by)
+
+
+def _arrived(so_far: Sequence[Delivery]) -> set[int]:
+    return {one.part for one in so_far if one.outcome == "accepted"}
+
+
+def _lost(so_far: Sequence[Delivery]) -> list[Delivery]:
+    """Return the last attempt at each part of which nobody knows whether it arrived."""
+    arrived = _arrived(so_far)
+    last = {one.part: one for one in so_far if one.part not in arrived}
+    return [one for one in last.values() if one.is_lost]
 
 
 class Speech:
@@ -76,9 +103,9 @@ class Speech:
         if self.conversation.channel == "web":
             await self._write_bubble()
             return
-        if await self._was_cut_off():
-            return
         channel = await self.service.channel(self.tenant, self.conversation.channel)
+        if self.task.sending and not await self._find_out(channel):
+            return
         if channel is None:
             log.warning(
                 "tenant %s has no %s channel now; task %d waits", self.task.tenant, self.task.channel, self.task.id
@@ -134,7 +161,6 @@ class Speech:
         async with self.service.database.transaction() as connection:
             if await settle.is_cancelled(connection, self.task):
                 await settle.cancel(connection, self.service.clock, self.task)
-                state = "cancelled"
             else:
                 seq = await web.write(
                     connection,
@@ -146,38 +172,57 @@ class Speech:
                     now=self.service.clock.override(),
                 )
                 await self._mark_answered(connection)
-                state = await self._end_said(connection, seq)
-        self._count(state)
+                await self._end_said(connection, seq)
         self.service.signals.hint(f"message {self.conversation.id}")
 
-    async def _end_said(self, connection: AsyncConnection, seq: int) -> str:
+    async def _end_said(self, connection: AsyncConnection, seq: int) -> None:
         if self.error is not None:
             await settle.fail(connection, self.service.clock, self.task, self.error)
-            return "failed"
-        await settle.deliver(connection, self.service.clock, self.task, seq)
-        return "delivered"
+        else:
+            await settle.deliver(connection, self.service.clock, self.task, seq)
 
-    async def _was_cut_off(self) -> bool:
-        """Tell whether something is behind the second door of which nobody knows what became; the task ends there."""
-        if not self.task.sending:
-            return False
+    async def _find_out(self, channel: Channel | None) -> bool:
+        """Find out what became of what is behind the second door; False when it waits or has ended with that."""
         async with self.service.database.transaction() as connection:
             so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
-            lost = [delivery for delivery in so_far if delivery.outcome in (None, "unknown")]
-            if not lost:
+        has_begun = bool(_arrived(so_far))
+        for lost in _lost(so_far):
+            if channel is not None and self._is_to_be_asked_for(lost, channel):
+                await self._look_up(channel, lost)
+            unknown = Unknown(lost.reason or CUT_OFF)
+            if not await self._settle_part(channel, lost.id, unknown, has_begun=has_begun):
                 return False
-            reason = lost[0].reason or CUT_OFF
-            for delivery in lost:
-                await deliveries.end(connection, self.task.tenant, delivery.id, "unknown", reason, None)
-            await self._leave_uncertain(connection, reason)
-        self._count("uncertain")
+        last = max(so_far, key=lambda one: one.id, default=None)
+        if last is not None and last.outcome == "rejected":  # by a callback, or to a worker that was late
+            return await self._settle_part(channel, last.id, Rejected(last.reason or CUT_OFF), has_begun=has_begun)
         return True
+
+    def _is_to_be_asked_for(self, lost: Delivery, channel: Channel) -> bool:
+        """Tell whether it is time for the next look."""
+        looks = channel.looks[lost.not_found :]
+        return bool(looks) and lost.started_at + looks[0] <= self.task.claimed_at
+
+    async def _look_up(self, channel: Channel, lost: Delivery) -> None:
+        """Ask the provider for a lost part, and keep what it says."""
+        text = channel.split(self.words)[lost.part]
+        answer = await channel.look_up(Lost(self.conversation.address, text, lost.started_at))
+        tenant, found = self.task.tenant, () if isinstance(answer, Unknown) else answer
+        async with self.service.database.transaction() as connection:
+            known = await deliveries.known_ids(connection, tenant, [one.provider_id for one in found])
+            for one in found:
+                if one.provider_id not in known:
+                    await deliveries.note_status(connection, tenant, lost.id, one.provider_id, one.status, one.reason)
+                    return
+            await deliveries.note_asked(connection, tenant, lost.id, is_missing=not isinstance(answer, Unknown))
+            await settle.is_sending(connection, self.task)  # else another worker counts the same look
+        if isinstance(answer, Unknown):
+            log.warning("what became of task %d of tenant %s cannot be told: %s", self.task.id, tenant, answer.reason)
 
     async def _send(self, channel: Channel) -> None:
         parts = channel.split(self.words)
         async with self.service.database.transaction() as connection:
             so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
-        arrived = {delivery.part for delivery in so_far if delivery.outcome == "accepted"}
+        arrived = _arrived(so_far)
         for number, words in enumerate(parts):
             if number in arrived:
                 continue
@@ -194,107 +239,132 @@ class Speech:
                     scheduled=self.kind != "reply",
                 )
             )
-            if not await self._settle_part(
-                delivery, outcome, is_last=number == len(parts) - 1, has_begun=bool(arrived)
-            ):
+            self.service.counts.sent(self.task.tenant, channel.name, outcome)
+            is_last = number == len(parts) - 1
+            if not await self._settle_part(channel, delivery, outcome, is_last=is_last, has_begun=bool(arrived)):
                 return
             arrived.add(number)
         # Only here when the last part was known to have arrived before: by a callback, or from a worker that lost the claim.
         async with self.service.database.transaction() as connection:
-            state = await self._end_said(connection, await self._log(connection))
-        self._count(state)
+            await self._end_said(connection, await self._log(connection))
 
     async def _begin(self, number: int, *, has_begun: bool) -> int | None:
         """Pass the second door with one part; None when the task was cancelled before anything left the house."""
         async with self.service.database.transaction() as connection:
             if await settle.is_cancelled(connection, self.task) and not has_begun:
                 await settle.cancel(connection, self.service.clock, self.task)
-                self._count("cancelled")
                 return None
             await settle.open_door(connection, self.service.clock, self.task, self.words)
             await self._mark_answered(connection)
             return await deliveries.start(
-                connection, self.task.tenant, self.conversation.id, self.task.id, number, self.conversation.channel
+                connection,
+                self.task.tenant,
+                self.conversation.id,
+                self.task.id,
+                number,
+                self.conversation.channel,
+                now=self.service.clock.override(),
             )
 
-    async def _settle_part(self, delivery: int, outcome: Outcome, *, is_last: bool, has_begun: bool) -> bool:
-        """Commit what came of one part; return whether the next may follow."""
+    async def _settle_part(
+        self, channel: Channel | None, delivery: int, outcome: Outcome, *, is_last: bool = False, has_begun: bool
+    ) -> bool:
+        """Commit what came of one part, or what is known of it by now; return whether the next may follow."""
         try:
-            if isinstance(outcome, Unknown):
-                outcome = await self._proved(delivery) or outcome
-            match outcome:
-                case Accepted(provider_id):
-                    async with self.service.database.transaction() as connection:
-                        await deliveries.end(connection, self.task.tenant, delivery, "accepted", None, provider_id)
-                        state = await self._end_said(connection, await self._log(connection)) if is_last else None
-                    if state is not None:
-                        self._count(state)
-                    return not is_last
-                case Rejected(reason, tenant_fault=True) if not has_begun:
-                    async with self.service.database.transaction() as connection:
-                        await deliveries.end(connection, self.task.tenant, delivery, "rejected", reason, None)
+            async with self.service.database.transaction() as connection:
+                await settle.is_sending(
+                    connection, self.task
+                )  # the task before its conversation, as everybody locks them
+                outcome = await self._keep(connection, delivery, outcome)
+                match outcome:
+                    case Accepted() if is_last:
+                        await self._end_said(connection, await self._log(connection))
+                    case Rejected(reason, tenant_fault=True) if not has_begun:
                         await self._pause(connection, reason)
-                    log.error("the %s channel of tenant %s is refused: %s", self.task.channel, self.task.tenant, reason)
-                case Rejected(reason):
-                    async with self.service.database.transaction() as connection:
-                        await deliveries.end(connection, self.task.tenant, delivery, "rejected", reason, None)
+                        log.error("%s of tenant %s is refused: %s", self.task.channel, self.task.tenant, reason)
+                    case Rejected(reason):
                         await self._end_unsaid(connection, reason, is_in_part=has_begun)
-                    log.warning("task %d of tenant %s was refused: %s", self.task.id, self.task.tenant, reason)
-                    self._count("failed")
-                case NotSent(reason, retry_after, moved_to):
-                    await self._try_again(delivery, reason, retry_after, moved_to, has_begun=has_begun)
-                case Unknown(reason):
-                    async with self.service.database.transaction() as connection:
-                        await deliveries.end(connection, self.task.tenant, delivery, "unknown", reason, None)
-                        await self._leave_uncertain(connection, reason)
-                    self._count("uncertain")
+                    case NotSent():
+                        await self._try_again(connection, outcome, has_begun=has_begun)
+                    case Unknown(reason):
+                        await self._wait_for_word(connection, channel, delivery, reason, has_begun=has_begun)
         except (LostClaim, SQLAlchemyError):
             await self._record(delivery, outcome)
             raise
-        return False
+        return isinstance(outcome, Accepted) and not is_last
 
-    async def _proved(self, delivery: int) -> Accepted | None:
-        """Return what a callback, faster than the answer that never came, has proved."""
-        async with self.service.database.transaction() as connection:
-            so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
-        ids = [one.provider_id for one in so_far if one.id == delivery and one.provider_id is not None]
-        return Accepted(ids[0]) if ids else None
+    async def _keep(self, connection: AsyncConnection, delivery: int, outcome: Outcome) -> Outcome:
+        """Record the outcome of a send and return it; or the one that a callback, faster than the answer, has proved."""
+        provider_id = outcome.provider_id if isinstance(outcome, Accepted) else None
+        reason = None if isinstance(outcome, Accepted) else outcome.reason
+        name = OUTCOMES[type(outcome)]
+        if await deliveries.end(connection, self.task.tenant, delivery, name, reason, provider_id):
+            return outcome
+        known = await self._delivery(connection, delivery)
+        if known.outcome == "accepted" and known.provider_id is not None:
+            return Accepted(known.provider_id)
+        if known.outcome == "rejected":
+            return outcome if isinstance(outcome, Rejected) else Rejected(known.reason or "the provider refused it")
+        return outcome
 
-    async def _try_again(
-        self, delivery: int, reason: str, retry_after: float | None, moved_to: str | None, *, has_begun: bool
+    async def _delivery(self, connection: AsyncConnection, delivery: int) -> Delivery:
+        so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
+        return next(one for one in so_far if one.id == delivery)
+
+    async def _try_again(self, connection: AsyncConnection, outcome: NotSent, *, has_begun: bool) -> None:
+        """Let it be sent again, unless it was tried often enough."""
+        if outcome.moved_to is not None:
+            moved = self.conversation
+            await contacts.move(connection, moved.tenant, moved.channel, moved.address_key, outcome.moved_to)
+        so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
+        tries = sum(one.outcome == "not_sent" for one in so_far)
+        if tries >= SENDS:
+            await self._end_unsaid(connection, outcome.reason, is_in_part=has_begun)
+            return
+        await settle.give_back(
+            connection,
+            self.service.clock,
+            self.task,
+            delay=None if outcome.moved_to else backoff(tries, outcome.retry_after),
+            error=self._counted(outcome.reason),
+            is_unsent=not has_begun,
+        )
+
+    async def _wait_for_word(
+        self, connection: AsyncConnection, channel: Channel | None, delivery: int, reason: str, *, has_begun: bool
     ) -> None:
-        async with self.service.database.transaction() as connection:
+        """Let it be looked up later; once that is over, do as the tenant wants."""
+        lost = await self._delivery(connection, delivery)
+        looks = channel.looks[lost.not_found :] if channel else ()
+        age = await self.service.clock.now(connection) - lost.started_at
+        if looks and lost.asked - lost.not_found < ASKS:
+            await settle.give_back(
+                connection,
+                self.service.clock,
+                self.task,
+                # A look that was due and told nothing is repeated, later and later.
+                delay=looks[0] - age if age < looks[0] else min(age, LONGEST),
+                error=reason,
+                is_fault=False,
+                message_seq=await self._log(connection),
+            )
+        elif channel and not looks and channel.on_unknown == "at_least_once" and lost.attempt < BUDGET:
             await deliveries.end(connection, self.task.tenant, delivery, "not_sent", reason, None)
-            if moved_to is not None:
-                moved = self.conversation
-                await contacts.move(connection, moved.tenant, moved.channel, moved.address_key, moved_to)
-            so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
-            tries = sum(one.outcome == "not_sent" for one in so_far)
-            if tries >= SENDS:
-                await self._end_unsaid(connection, reason, is_in_part=has_begun)
-                self._count("failed")
-            else:
-                await settle.give_back(
-                    connection,
-                    self.service.clock,
-                    self.task,
-                    delay=None if moved_to else backoff(tries, retry_after),
-                    error=self._counted(reason),
-                    is_unsent=not has_begun,
-                )
+            await self._try_again(connection, NotSent(reason), has_begun=has_begun)
+        else:
+            await settle.leave_uncertain(connection, self.service.clock, self.task, reason, await self._log(connection))
+            log.warning("task %d of tenant %s is uncertain: %s", self.task.id, self.task.tenant, reason)
 
     async def _end_unsaid(self, connection: AsyncConnection, reason: str, *, is_in_part: bool) -> None:
         seq = await self._log(connection) if is_in_part else None
         await settle.fail(connection, self.service.clock, self.task, self.error or reason, seq)
-
-    async def _leave_uncertain(self, connection: AsyncConnection, reason: str) -> None:
-        """It may have arrived, so it stands in the conversation: an answer to it must make sense."""
-        seq = await self._log(connection)
-        await settle.leave_uncertain(connection, self.service.clock, self.task, reason, seq)
-        log.warning("task %d of tenant %s is uncertain: %s", self.task.id, self.task.tenant, reason)
+        log.warning("task %d of tenant %s was refused: %s", self.task.id, self.task.tenant, reason)
 
     async def _log(self, connection: AsyncConnection) -> int:
-        """Let it stand in the conversation, once: what was uncertain, or said in part, stands there already."""
+        """Let it stand in the conversation, once: what may have arrived, or was said in part, stands there already.
+
+        An answer to it must make sense.
+        """
         if self.task.message_seq is not None:
             return self.task.message_seq
         return await messages.add(
@@ -309,12 +379,8 @@ class Speech:
         )
 
     async def _record(self, delivery: int, outcome: Outcome) -> None:
-        """Keep the truth about a send even where the task could not be settled by it."""
-        name = {Accepted: "accepted", Rejected: "rejected", NotSent: "not_sent", Unknown: "unknown"}[type(outcome)]
-        provider_id = outcome.provider_id if isinstance(outcome, Accepted) else None
-        reason = None if isinstance(outcome, Accepted) else outcome.reason
+        """Keep the truth about a send even where the task could not be settled by it; another may have given it up."""
         async with self.service.database.transaction() as connection:
-            await deliveries.end(connection, self.task.tenant, delivery, name, reason, provider_id)
-
-    def _count(self, state: str) -> None:
-        self.service.counts.settled.labels(self.task.tenant, self.task.kind, state).inc()
+            await self._keep(connection, delivery, outcome)
+            if isinstance(outcome, Accepted | Rejected):
+                await go_on(self.service, connection, self.task.tenant, self.task.id, "the provider's late answer")

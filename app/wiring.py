@@ -125,6 +125,7 @@ async def running(
                 performer(service),
                 interval=settings.poll_interval,
                 lease=settings.lease,
+                count=service.counts.happened,
             )
             poller.start()
             stack.push_async_callback(poller.stop)
@@ -148,6 +149,7 @@ async def _service(settings: Settings, database: Database, model: Model | None, 
         returning=returning_agent(),
         make_channel=channel_maker(settings),
     )
+    database.on_commit = service.counts.committed
     await signals.start()
     try:
         yield service

@@ -4,10 +4,11 @@ The web channel is not one of these: its bubble is a row, written in the same tr
 (`channels/web/outbound.py`).
 """
 
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Protocol
 
-from channels.message import Origin, Outcome, Part, Parts, Reach
+from channels.message import Lost, OnUnknown, Origin, Outcome, Part, Parts, Reach, Status, Unknown
 
 
 class Channel(Protocol):
@@ -15,6 +16,10 @@ class Channel(Protocol):
 
     name: str
     """`telegram` or `whatsapp`."""
+    looks: Sequence[timedelta]
+    """How long after a send began the provider is asked for it, where nobody knows its outcome. Empty: it cannot be asked."""
+    on_unknown: OnUnknown
+    """What is done with such a send when the provider did not have it at any of these looks, or cannot be asked."""
 
     def split(self, text: str) -> Parts:
         """Cut a message, written in Markdown, into pieces this channel can carry, in order. At least one."""
@@ -22,6 +27,14 @@ class Channel(Protocol):
 
     async def send(self, part: Part) -> Outcome:
         """Send one piece once. Never raises for what a provider or a network does, never tries again by itself."""
+        ...
+
+    async def look_up(self, lost: Lost) -> Sequence[Status] | Unknown:
+        """Return what the provider has that may be a lost send, the likeliest first; Unknown when it cannot tell now.
+
+        Of equal texts it has one message each: leave out those known to be another delivery's. Never raises for what a
+        provider or a network does.
+        """
         ...
 
     def assess(self, origin: Origin, due: datetime, now: datetime) -> Reach:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,31 @@ class Unknown:
 
 
 Outcome = Accepted | Rejected | NotSent | Unknown
+
+OnUnknown = Literal["at_most_once", "at_least_once"]
+"""What a tenant wants done with a send of which nobody can tell whether it went out: leave it, or send it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A piece that was sent, and of which nobody knows what became."""
+
+    address: str
+    text: str
+    """As `split` gave it."""
+    started_at: datetime
+    """When the send began, by our clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a provider says became of a message of ours, unasked or asked. Comes in any order, more than once, or never."""
+
+    provider_id: str
+    status: str
+    """`queued`, `sent`, `delivered`, `read`, `failed`, `undelivered`, or a word the provider adds one day."""
+    reason: str | None = None
+    """Why it failed, in words an operator can act on."""
 
 
 @dataclass(frozen=True, slots=True)

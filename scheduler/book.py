@@ -48,7 +48,8 @@ class Booked:
     """A replay may find it done or cancelled by now."""
 
 
-# One row or thousands, one statement. The ids are drawn first, so that each booking knows its row.
+# One row or thousands, one statement. The ids are drawn first, so that each booking knows its row; the rows go in by their
+# keys, so that two statements with the same keys do not wait for each other.
 BOOK = f"""
 with given as materialized (
     select nextval('tasks_id_seq') as id, g.*
@@ -66,7 +67,7 @@ booked as (
            coalesce(at, {NOW} + delay), coalesce(at, {NOW} + delay), expires_at, lane, key, subject, idempotency_key,
            payload_hash, {NOW}
       from given
-     order by place
+     order by tenant, idempotency_key, place
         on conflict (bucket, tenant, idempotency_key) where idempotency_key is not null do nothing
  returning bucket, tenant, id, kind, fence, due_at),
 noted as ({note("'booked'", "booked", "e.kind")})

@@ -7,7 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
-from scheduler.events import note
+from scheduler.events import became, note
 from store.database import bucket_of
 
 # The rows are locked first, in one order, so that two cancels of many tasks do not wait for each other. What becomes of
@@ -32,7 +32,7 @@ update tasks t
  where t.bucket = :bucket and t.tenant = :tenant and t.id = chosen.id
 returning t.*),
 noted as ({note("case e.state when 'cancelled' then e.state else 'cancel requested' end", "asked", "cast(:by as text)")})
-select id, state from asked
+select id, kind, state from asked
 """
 
 
@@ -68,8 +68,11 @@ async def cancel(
             "by": by,
         },
     )
-    found = sorted((row.id, row.state) for row in rows)
+    found = sorted((row.id, row.kind, row.state) for row in rows)
+    for _, of_kind, state in found:
+        if state == "cancelled":
+            became(connection, tenant, of_kind, state)
     return Cancelled(
-        cancelled=[task for task, state in found if state == "cancelled"],
-        raced=[task for task, state in found if state != "cancelled"],
+        cancelled=[task for task, _, state in found if state == "cancelled"],
+        raced=[task for task, _, state in found if state != "cancelled"],
     )

@@ -3,8 +3,8 @@
 Two statements, one for tasks that speak and one for tasks that are to be written; each can be pasted into psql.
 
 To speak, a task needs its conversation's lane. The statement goes in steps, and the order of the steps is the point:
-1. candidates: what is due, joined to conversations whose lane is free. Without the join a conversation with thousands of
-   due rows behind a held lane would fill the candidates and starve everybody else.
+1. candidates: what is due, joined to conversations whose lane is free, and more of it than is wanted. Without the join a
+   conversation with thousands of due rows behind a held lane would fill the candidates and starve everybody else.
 2. those conversations' rows are locked, skipping what is locked, and the lane is looked at again on the locked row.
 3. the first due task of each, chosen without a look at locks, and only then locked: where somebody holds that very row,
    the conversation is left alone, since its second must not pass the first. (A partial unique index instead of the lane
@@ -32,6 +32,8 @@ from scheduler.events import note
 from scheduler.task import CLAIMED, Pool, Task, task_of
 
 PATIENCE = timedelta(seconds=30)
+LOOK = 64
+"""Due tasks looked at beyond what is wanted, so that a few in conversations that somebody holds do not hide all others."""
 
 # `t` speaks; `elder` is still being written. Within a CASE it is looked up for each row: as a condition of its own the
 # planner makes it a join, and reads the whole table for it.
@@ -75,15 +77,20 @@ with due as materialized (
      where {DUE_TO_SPEAK} and c.lane_task is null and t.tenant <> all(cast(:full as text[]))
        {of.format("t")} {of.format("c")}
      order by t.due_at, t.id
-     limit :slots),
-candidate as materialized (
-    select * from (select *, {NTH} from due) as ranked left join {BUSY} where {IN_SHARE}),
+     limit :slots + {LOOK}),
+talk as (
+    select bucket, tenant, conversation, min(due_at) as due_at, min(id) as id from due group by 1, 2, 3),
+free as materialized (
+    select talk.*
+      from talk
+      join conversations c on c.bucket = talk.bucket and c.tenant = talk.tenant and c.id = talk.conversation
+     where c.lane_task is null {of.format("c")}
+     order by talk.due_at, talk.id
+     limit :slots
+       for no key update of c skip locked),
 lane as materialized (
-    select c.bucket, c.tenant, c.id
-      from conversations c
-     where (c.bucket, c.tenant, c.id) in (select bucket, tenant, conversation from candidate)
-       and c.lane_task is null {of.format("c")}
-       for no key update skip locked),
+    select bucket, tenant, conversation as id
+      from (select *, {NTH} from free) as ranked left join {BUSY} where {IN_SHARE}),
 first as materialized (
     select first.*
       from lane

@@ -14,6 +14,7 @@
 | failed, uncertain | the error |
 | expired | |
 | retried, discarded, settled | the operator, and why |
+| resumed | whose word has come about a send nobody knew of |
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from sqlalchemy import BigInteger, Column, DateTime, Identity, SmallInteger, Tab
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW
-from store.database import bucket_of, metadata
+from store.database import bucket_of, metadata, tell_on_commit
 
 # No foreign key: it would lock the task's row once more for every line. Retention deletes both together.
 task_events = Table(
@@ -49,6 +50,21 @@ def note(event: str, source: str, detail: str = "null") -> str:
     return f"""
     insert into task_events (bucket, tenant, task, at, event, fence, detail)
     select e.bucket, e.tenant, e.id, {NOW}, {event}, e.fence, {detail} from {source} e"""
+
+
+@dataclass(frozen=True, slots=True)
+class Became:
+    """What is counted of a task's story: that it has ended, in which state, or was recovered."""
+
+    tenant: str
+    kind: str
+    event: str
+    outcome: str | None = None
+
+
+def became(connection: AsyncConnection, tenant: str, kind: str, event: str, outcome: str | None = None) -> None:
+    """Have it counted once this transaction is committed."""
+    tell_on_commit(connection, Became(tenant, kind, event, outcome))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, select, text
+from sqlalchemy import ColumnElement, Select, bindparam, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW
 from scheduler.task import ACTIVE, tasks
 from store.database import bucket_of
+from store.tenants import tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,14 @@ select extract(epoch from {NOW} - least(
 """
 
 
+FAILED = """
+select tenant, id from tasks
+ where state = 'failed' and (cast(:tenant as text) is null or tenant = :tenant)
+ order by ended_at, id
+"""
+COUNT_TROUBLED = "select state, count(*) as tasks from tasks where state in ('failed', 'uncertain') group by state"
+
+
 async def _found(connection: AsyncConnection, question: Select[Any]) -> list[Found]:
     return [Found(*tuple(row)) for row in await connection.execute(question)]
 
@@ -83,20 +92,6 @@ async def pending_followups(connection: AsyncConnection, tenant: str, conversati
             tasks.c.state.in_(ACTIVE),
         )
         .order_by(tasks.c.booked_for, tasks.c.id),
-    )
-
-
-async def booked_by(connection: AsyncConnection, tenant: str, conversation: int, parent: int) -> Sequence[Found]:
-    """Return the tasks of a conversation booked in another task's run, whatever has become of them."""
-    return await _found(
-        connection,
-        select(*_SHOWN)
-        .where(
-            *_of_conversation(tenant, conversation),
-            tasks.c.state.in_(ACTIVE) | tasks.c.ended_at.is_not(None),
-            tasks.c.parent == parent,
-        )
-        .order_by(tasks.c.created_at, tasks.c.id),
     )
 
 
@@ -135,9 +130,15 @@ async def booked_for_the_same(
 
 async def get(connection: AsyncConnection, tenant: str | None, task: int) -> Found | None:
     """Return one task, of this tenant or (None) of any."""
-    of_tenant = [] if tenant is None else [tasks.c.bucket == bucket_of(tenant), tasks.c.tenant == tenant]
-    found = await _found(connection, select(*_SHOWN).where(tasks.c.id == task, *of_tenant))
+    found = await _found(connection, search_for_one(tenant, task))
     return found[0] if found else None
+
+
+def search_for_one(tenant: str | None, task: int) -> Select[Any]:
+    """Return the question that `get` asks."""
+    # Of any tenant: by each one's part of the key, which the number alone cannot use.
+    whose = select(tenants.c.bucket, tenants.c.tenant) if tenant is None else [(bucket_of(tenant), tenant)]
+    return select(*_SHOWN).where(tuple_(tasks.c.bucket, tasks.c.tenant).in_(whose), tasks.c.id == task)
 
 
 async def search(
@@ -149,15 +150,33 @@ async def search(
     limit: int = 20,
 ) -> Sequence[Found]:
     """Return tasks by tenant, state and kind: the next due first, or, of those that have ended, the last ended first."""
+    return await _found(connection, search_for(tenant=tenant, states=states, kind=kind, limit=limit))
+
+
+def search_for(
+    *, tenant: str | None = None, states: Sequence[str] = (), kind: str | None = None, limit: int = 20
+) -> Select[Any]:
+    """Return the question that `search` asks."""
     chosen = []
     if tenant is not None:
         chosen += [tasks.c.bucket == bucket_of(tenant), tasks.c.tenant == tenant]
     if states:
-        chosen.append(tasks.c.state.in_(states))
+        # As words of the statement, whatever it is planned for: an index of some states is only used where they are known.
+        chosen.append(tasks.c.state.in_(bindparam("states", states, expanding=True, literal_execute=True)))
     if kind is not None:
         chosen.append(tasks.c.kind == kind)
     order = [tasks.c.ended_at.desc().nulls_first(), tasks.c.due_at, tasks.c.id]
-    return await _found(connection, select(*_SHOWN).where(*chosen).order_by(*order).limit(limit))
+    return select(*_SHOWN).where(*chosen).order_by(*order).limit(limit)
+
+
+async def failed(connection: AsyncConnection, tenant: str | None) -> Sequence[tuple[str, int]]:
+    """Return tenant and number of every failed task, of one tenant or (None) of all, the first that failed first."""
+    return [(row.tenant, row.id) for row in await connection.execute(text(FAILED), {"tenant": tenant})]
+
+
+async def count_troubled(connection: AsyncConnection) -> Mapping[str, int]:
+    """Return how many tasks wait for an operator, by state."""
+    return {row.state: row.tasks for row in await connection.execute(text(COUNT_TROUBLED))}
 
 
 async def oldest_due(connection: AsyncConnection, now: datetime | None) -> float:

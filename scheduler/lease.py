@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from scheduler.clock import NOW, Clock
 from scheduler.task import Task
 
-# Locked first, in the order in which a cancel of many locks them, so that the two do not wait for each other.
+# The state as an expression: see settle.py. Locked first, in the order in which a cancel of many locks them, so that the two do not wait for each other.
 RENEW = f"""
 with mine as materialized (
     select t.bucket, t.tenant, t.id
@@ -17,7 +17,7 @@ with mine as materialized (
       join unnest(cast(:buckets as smallint[]), cast(:tenants as text[]), cast(:ids as bigint[]),
                   cast(:fences as bigint[])) as held(bucket, tenant, id, fence)
         on t.bucket = held.bucket and t.tenant = held.tenant and t.id = held.id and t.fence = held.fence
-     where t.state = 'firing'
+     where t.state || '' = 'firing'
      order by t.id
        for update of t)
 update tasks t

@@ -4,7 +4,7 @@
     failed     -> cancelled   discard: nothing more comes of it
     uncertain  -> fired       settle: it arrived, as somebody saw
     uncertain  -> failed      settle: it did not arrive; it may then be retried
-    uncertain  -> scheduled   resume: the provider's word has come, and what is left is done
+    uncertain  -> scheduled   resume: the provider's word has come, and what is left is done; so does it that waits for it
 
 Nothing here sends an uncertain task again by itself.
 """
@@ -13,42 +13,48 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
-from scheduler.events import note
+from scheduler.events import became, note
 from store.database import bucket_of
 
 RETRY = """
-state = 'scheduled', due_at = {now}, attempt = 0, hold = null, ended_at = null, sending = false, cancel_requested = false,
-text = case when t.kind = 'turn' then null else t.text end"""
-DISCARD = "state = 'cancelled'"
-ARRIVED = "state = 'fired', outcome = 'delivered'"
+state = 'scheduled', due_at = {now}, attempt = 0, hold = null, ended_at = null, sending = false, cancel_requested = false"""
+# What is over by somebody's word has ended when it was said: the record of it is kept as long as any.
+DISCARD = "state = 'cancelled', ended_at = {now}"
+ARRIVED = "state = 'fired', outcome = 'delivered', ended_at = {now}"
 LOST = "state = 'failed', error = 'not delivered, as ' || cast(:by as text)"
-RESUME = "state = 'scheduled', due_at = {now}, attempt = 0, ended_at = null, sending = true"
+RESUME = "state = 'scheduled', due_at = least(t.due_at, {now}), attempt = 0, ended_at = null, sending = true"
+
+FAILED, UNCERTAIN = "t.state = 'failed'", "t.state = 'uncertain'"
+WAITS = "t.state = 'scheduled' and t.sending"
 
 
 def _move(before: str, assignments: str, event: str) -> str:
     return f"""
 with moved as (
     update tasks t set {assignments.format(now=NOW)}
-     where t.bucket = :bucket and t.tenant = :tenant and t.id = :id and t.state = '{before}'
+     where t.bucket = :bucket and t.tenant = :tenant and t.id = :id and {before}
  returning t.*),
 noted as ({note(f"'{event}'", "moved", "cast(:by as text)")})
-select state from moved
+select kind, state, outcome from moved
 """
 
 
 async def _do(connection: AsyncConnection, clock: Clock, statement: str, tenant: str, task: int, by: str) -> bool:
     given = {"bucket": bucket_of(tenant), "tenant": tenant, "id": task, "by": by, "now": clock.override()}
-    return (await connection.execute(text(statement), given)).first() is not None
+    moved = (await connection.execute(text(statement), given)).first()
+    if moved is not None and moved.state != "scheduled":
+        became(connection, tenant, moved.kind, moved.state, moved.outcome)
+    return moved is not None
 
 
 async def retry(connection: AsyncConnection, clock: Clock, tenant: str, task: int, by: str) -> bool:
     """Let a failed task be done now; False when it is not failed. `by` says who, and why. Hint `due` after the commit."""
-    return await _do(connection, clock, _move("failed", RETRY, "retried"), tenant, task, by)
+    return await _do(connection, clock, _move(FAILED, RETRY, "retried"), tenant, task, by)
 
 
 async def discard(connection: AsyncConnection, clock: Clock, tenant: str, task: int, by: str) -> bool:
     """Put a failed task away; False when it is not failed."""
-    return await _do(connection, clock, _move("failed", DISCARD, "discarded"), tenant, task, by)
+    return await _do(connection, clock, _move(FAILED, DISCARD, "discarded"), tenant, task, by)
 
 
 async def settle(
@@ -56,10 +62,13 @@ async def settle(
 ) -> bool:
     """Say of an uncertain task whether it arrived; False when it is not uncertain."""
     return await _do(
-        connection, clock, _move("uncertain", ARRIVED if is_delivered else LOST, "settled"), tenant, task, by
+        connection, clock, _move(UNCERTAIN, ARRIVED if is_delivered else LOST, "settled"), tenant, task, by
     )
 
 
 async def resume(connection: AsyncConnection, clock: Clock, tenant: str, task: int, by: str) -> bool:
-    """Let an uncertain task go on, whose sends have all become known; False when it is not uncertain."""
-    return await _do(connection, clock, _move("uncertain", RESUME, "resumed"), tenant, task, by)
+    """Let an uncertain task go on, whose sends have all become known, or one that waits to find out what became of them.
+
+    False when it is neither. Hint `due` after the commit.
+    """
+    return await _do(connection, clock, _move(f"({UNCERTAIN} or {WAITS})", RESUME, "resumed"), tenant, task, by)

@@ -10,6 +10,7 @@ gets no more than its share.
 
 import asyncio
 import logging
+import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,7 +19,7 @@ from datetime import timedelta
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from scheduler import recovery, settle
+from scheduler import recovery, retention, settle
 from scheduler.claim import claim, due_buckets, next_due
 from scheduler.clock import Clock
 from scheduler.errors import LostClaim, TryAgain
@@ -39,6 +40,7 @@ WHILE_DEAF = 1.0
 WHILE_WAITING = 0.5
 """Seconds to sleep while a due task waits for its lane, in case whoever frees it is another process."""
 AFTER_TROUBLE = 1.0
+HOUR = timedelta(hours=1)
 
 
 class Poller:
@@ -56,19 +58,24 @@ class Poller:
         slots: int = 64,
         name: str | None = None,
         by_bucket: bool = False,
+        count: Callable[[str, Task], None] = lambda event, task: None,
+        delete_old_every: timedelta = HOUR,
     ) -> None:
         """`slots` is how many tasks of each pool are performed at a time.
 
         `by_bucket` claims and recovers bucket by bucket, as tables that are distributed over servers want it.
+        `count` is told of a `lease lost` and of what is `quarantined`.
         """
         self._database, self._clock, self._signals, self._perform = database, clock, signals, perform
         self._interval, self._lease, self._slots = interval, lease, slots
         self.name, self._by_bucket = name or worker_name(), by_bucket
+        self._count, self._delete_old_every = count, delete_old_every
         self._settler = Settler(database, clock)
         self._running: dict[Task, asyncio.Task[None]] = {}
         self._stopping = False
         self._loop: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._cleaner: asyncio.Task[None] | None = None
         self._recovered_at = float("-inf")
         self.beat_at: float | None = None
         """When the poller last looked, by `time.monotonic()`; None before the first look."""
@@ -77,11 +84,15 @@ class Poller:
         """Begin to claim."""
         self._loop = asyncio.create_task(self._poll(), name="poller")
         self._keeper = asyncio.create_task(self._keep_leases(), name="lease keeper")
+        self._cleaner = asyncio.create_task(self._delete_old(), name="retention")
 
     async def stop(self, grace: timedelta = timedelta(seconds=10)) -> None:
         """Claim nothing more, let what is in hand finish within the grace time, and give the rest back."""
         self._stopping = True
         self._signals.hint(DUE)
+        if self._cleaner:
+            self._cleaner.cancel()
+            await asyncio.gather(self._cleaner, return_exceptions=True)
         if self._loop:
             await asyncio.gather(self._loop, return_exceptions=True)
         running = dict(self._running)
@@ -153,11 +164,13 @@ class Poller:
     async def _run(self, task: Task) -> None:
         try:
             if task.attempt > QUARANTINE and not task.sending:
+                self._count("quarantined", task)
                 raise TryAgain("its last attempts ended without a word, as they do when a worker is killed")
             end = await self._perform(task)
             if end is not None:
                 await self._settler.end(end)
         except LostClaim as lost:
+            self._count("lease lost", task)
             log.warning("%s; nothing was settled", lost)
         except asyncio.CancelledError:
             if self._stopping:
@@ -189,7 +202,7 @@ class Poller:
                 else:
                     await settle.fail(connection, self._clock, task, _storable(error))
         except LostClaim:
-            pass
+            self._count("lease lost", task)
         except (SQLAlchemyError, OSError) as problem:
             log.warning("could not give task %d back (%s); its lease will", task.id, _name(problem))
 
@@ -211,6 +224,20 @@ class Poller:
             for task in lost:
                 if work := self._running.get(task):
                     work.cancel()
+
+    async def _delete_old(self) -> None:
+        """Begin somewhere within the first interval, so that processes started together do not all do it at once."""
+        pause = self._delete_old_every.total_seconds() * random.random()  # noqa: S311 - no secret
+        while True:
+            await asyncio.sleep(pause)
+            pause = self._delete_old_every.total_seconds()
+            try:
+                if deleted := await retention.delete_old(self._database, self._clock):
+                    log.info("deleted %d tasks that ended long ago", deleted)
+            except (SQLAlchemyError, OSError) as problem:
+                log.warning("could not delete what ended long ago (%s)", _name(problem))
+            except Exception:  # nobody else would hear of it, and the tables would grow for ever
+                log.exception("the deletion of what ended long ago stumbled, and goes on")
 
 
 def _name(problem: BaseException) -> str:

@@ -15,9 +15,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.claim import EVERYWHERE, IN_BUCKET
 from scheduler.clock import NOW, Clock
-from scheduler.events import note
+from scheduler.events import became, note
 
 BATCH = 500
+SPREAD = "interval '1 second' * (0.5 + random() / 2) * 2 ^ least(t.attempt - 2, 6)"
+"""From the second death on a task comes back after a pause of its own, half a second to a minute: should one of those that
+were in hand together be what kills the worker, the others are not in hand when it does so again."""
 
 
 def _recover(of: str) -> str:
@@ -40,12 +43,13 @@ back as (
     update tasks t
        set state = case when t.cancel_requested and not t.sending then 'cancelled' else 'scheduled' end,
            ended_at = case when t.cancel_requested and not t.sending then {NOW} end,
-           fence = t.fence + 1, worker = null, lease_until = null
+           fence = t.fence + 1, worker = null, lease_until = null,
+           due_at = case when t.attempt < 2 or t.sending then t.due_at else greatest(t.due_at, {NOW} + {SPREAD}) end
       from dead
      where t.bucket = dead.bucket and t.tenant = dead.tenant and t.id = dead.id {of.format("t")}
  returning t.*),
 noted as ({note("case e.state when 'scheduled' then 'recovered' else e.state end", "back")})
-select tenant, id from back
+select tenant, kind, case state when 'scheduled' then 'recovered' else state end as event from back
 """
 
 
@@ -69,8 +73,13 @@ async def recover(
     """
     given = {"now": clock.override(), "gone": list(gone), "batch": BATCH}
     if bucket is None:
-        return len((await connection.execute(text(RECOVER), given)).all())
-    return len((await connection.execute(text(RECOVER_IN_BUCKET), {**given, "bucket": bucket})).all())
+        rows = await connection.execute(text(RECOVER), given)
+    else:
+        rows = await connection.execute(text(RECOVER_IN_BUCKET), {**given, "bucket": bucket})
+    back = rows.all()
+    for row in back:
+        became(connection, row.tenant, row.kind, row.event)
+    return len(back)
 
 
 async def claimed_buckets(connection: AsyncConnection) -> Sequence[int]:

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
 from scheduler.errors import LostClaim
-from scheduler.events import note
+from scheduler.events import became, note
 from scheduler.task import State, Task
 
 HELD = "t.bucket = :bucket and t.tenant = :tenant and t.id = :id and t.fence = :fence and t.state = 'firing'"
@@ -42,7 +42,8 @@ select state from settled
 
 
 # One task or hundreds, locked first in the order in which a cancel of many locks them, so that the two never wait for each
-# other in a circle.
+# other in a circle. The state is compared as an expression: the planner knows that few rows are `firing`, takes hundreds of
+# given keys for as few, and reads the whole table to join them.
 END = f"""
 with held as materialized (
     select t.bucket, t.tenant, t.id, h.becomes, h.outcome, h.error, h.message_seq
@@ -50,7 +51,7 @@ with held as materialized (
                   cast(:states as text[]), cast(:outcomes as text[]), cast(:errors as text[]), cast(:seqs as integer[]))
         as h (bucket, tenant, id, fence, becomes, outcome, error, message_seq)
       join tasks t on t.bucket = h.bucket and t.tenant = h.tenant and t.id = h.id and t.fence = h.fence
-     where t.state = 'firing'
+     where t.state || '' = 'firing'
      order by t.id
        for update of t),
 settled as (
@@ -72,7 +73,7 @@ GIVE_BACK = _leave(
     f" due_at = case when cast(:delay as interval) is null then t.due_at else {NOW} + cast(:delay as interval) end,"
     " attempt = case when :is_fault then t.attempt else t.attempt - 1 end,"
     " error = coalesce(:error, t.error), sending = t.sending and not :is_unsent,"
-    " text = coalesce(cast(:words as text), t.text)",
+    " text = coalesce(cast(:words as text), t.text), message_seq = coalesce(cast(:message_seq as integer), t.message_seq)",
     "case e.state when 'scheduled' then 'returned' else e.state end",
     "coalesce(cast(:error as text), e.hold)",
 )
@@ -119,7 +120,7 @@ async def open_door(connection: AsyncConnection, clock: Clock, task: Task, words
 
 async def keep_text(connection: AsyncConnection, clock: Clock, task: Task, words: str) -> str:
     """Keep what was written and let the task wait for its turn to speak; return the state it is in then."""
-    return str(await _execute(connection, KEEP_TEXT, task, words=words, now=clock.override()))
+    return _back(connection, task, await _execute(connection, KEEP_TEXT, task, words=words, now=clock.override()))
 
 
 async def give_back(
@@ -130,14 +131,16 @@ async def give_back(
     delay: timedelta | None = None,
     hold: str | None = None,
     error: str | None = None,
+    is_fault: bool = True,
     is_unsent: bool = False,
     words: str | None = None,
+    message_seq: int | None = None,
 ) -> str:
     """Return the task to `scheduled`, due again after `delay`, or held until what it names ends.
 
-    `error` counts the attempt; without one nothing was at fault and the attempt is not counted. `is_unsent` says that
-    what was begun behind the second door certainly did not go out. `words` are kept as its text. Returns the state it is in then: `cancelled` where a
-    cancel was requested.
+    `error` counts the attempt, unless it `is_fault` of nobody; without one the attempt is not counted. `is_unsent` says
+    that what was begun behind the second door certainly did not go out. `words` are kept as its text, `message_seq` as the
+    message it is taken for already. Returns the state it is in then: `cancelled` where a cancel was requested.
     """
     state = await _execute(
         connection,
@@ -146,12 +149,19 @@ async def give_back(
         delay=delay,
         hold=hold,
         error=error,
-        is_fault=error is not None,
+        is_fault=error is not None and is_fault,
         is_unsent=is_unsent,
         words=words,
+        message_seq=message_seq,
         now=clock.override(),
     )
-    return str(state)
+    return _back(connection, task, state)
+
+
+def _back(connection: AsyncConnection, task: Task, state: str) -> str:
+    if state == "cancelled":
+        became(connection, task.tenant, task.kind, state)
+    return state
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +192,13 @@ async def end_many(connection: AsyncConnection, clock: Clock, ends: Sequence[End
         },
     )
     settled = {tuple(row) for row in rows}
-    return [end.task for end in ends if (end.task.tenant, end.task.id) not in settled]
+    lost = []
+    for end in ends:
+        if (end.task.tenant, end.task.id) in settled:
+            became(connection, end.task.tenant, end.task.kind, end.state, end.outcome)
+        else:
+            lost.append(end.task)
+    return lost
 
 
 async def _end(connection: AsyncConnection, clock: Clock, task: Task, state: State, **how: Any) -> None:

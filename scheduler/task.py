@@ -10,6 +10,9 @@
     firing     -> fired       settle.py: delivered, or skipped by a guard that is named
     firing     -> failed      settle.py: for good; the error says why
     firing     -> uncertain   settle.py: a send was begun and nobody can tell whether it went out
+    failed     -> scheduled, cancelled            operate.py: retried, or discarded, by somebody
+    uncertain  -> fired, failed, scheduled        operate.py: settled by somebody; resumed by the provider's word
+    fired, cancelled, expired -> (deleted)        retention.py: long after
 
 A firing task passes two doors. At first nothing has left the house. `sending` is committed, with a delivery row, before
 a provider is called; whoever finds a dead task behind that door must not simply send again.
@@ -57,6 +60,8 @@ State = Literal["scheduled", "firing", "fired", "failed", "uncertain", "cancelle
 Pool = Literal["speak", "timed", "background"]
 """What a claimed task needs a slot for: to say something, to write what was promised for a time, to work with no time promised."""
 ACTIVE = ("scheduled", "firing")
+TROUBLED = ("failed", "uncertain")
+"""What waits for an operator."""
 
 tasks = Table(
     "tasks",

@@ -6,8 +6,9 @@ then leaves a row whose outcome nobody wrote, and that is how recovery knows tha
 The web channel has none: its bubble is the message's row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import (
     BigInteger,
@@ -47,6 +48,9 @@ deliveries = Table(
     Column("reason", Text),
     Column("provider_id", Text),
     Column("provider_status", Text),
+    # How often the provider was asked for it, and how often it did not have it.
+    Column("asked", Integer, nullable=False, server_default=text("0")),
+    Column("not_found", Integer, nullable=False, server_default=text("0")),
     Column("started_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Column("ended_at", DateTime(timezone=True)),
     CheckConstraint("outcome in ('accepted', 'rejected', 'not_sent', 'unknown')", name="outcome"),
@@ -68,6 +72,8 @@ deliveries = Table(
 
 RANKS = {"sending": 1, "sent": 2, "delivered": 3, "read": 4, "failed": 5, "undelivered": 5, "canceled": 5}
 """How far each status of a provider is along a message's way; what is not here is its beginning."""
+FAILED = 5
+"""The end of the way of a message that does not arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +86,26 @@ class Delivery:
     outcome: str | None
     reason: str | None
     provider_id: str | None
+    started_at: datetime
+    asked: int
+    not_found: int
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether nobody knows what became of it; or not yet, while the provider is called."""
+        return self.outcome in (None, "unknown")
 
 
-async def start(connection: AsyncConnection, tenant: str, conversation: int, task: int, part: int, channel: str) -> int:
+async def start(
+    connection: AsyncConnection,
+    tenant: str,
+    conversation: int,
+    task: int,
+    part: int,
+    channel: str,
+    *,
+    now: datetime | None = None,
+) -> int:
     """Record that one part is about to be sent and return the delivery's id."""
     earlier = (
         select(func.count())
@@ -103,24 +126,32 @@ async def start(connection: AsyncConnection, tenant: str, conversation: int, tas
         part=part,
         attempt=earlier + 1,
         channel=channel,
+        started_at=func.coalesce(now, func.now()),
     )
     return int((await connection.execute(row.returning(deliveries.c.id))).scalar_one())
 
 
 async def end(
     connection: AsyncConnection, tenant: str, delivery: int, outcome: str, reason: str | None, provider_id: str | None
-) -> None:
-    """Record what became of an attempt. An outcome once known is not overwritten."""
-    await connection.execute(
+) -> bool:
+    """Record what became of an attempt; False when that was known already, which is not overwritten.
+
+    Only that it was accepted after all prevails over `not_sent`, which may have been a conclusion.
+    """
+    open_to = deliveries.c.outcome.is_(None) | (deliveries.c.outcome == "unknown")
+    if outcome == "accepted":
+        open_to |= deliveries.c.outcome == "not_sent"
+    ended = await connection.execute(
         update(deliveries)
         .where(
             deliveries.c.bucket == bucket_of(tenant),
             deliveries.c.tenant == tenant,
             deliveries.c.id == delivery,
-            deliveries.c.outcome.is_(None) | (deliveries.c.outcome == "unknown"),
+            open_to,
         )
         .values(outcome=outcome, reason=reason, provider_id=provider_id, ended_at=func.now())
     )
+    return ended.rowcount > 0
 
 
 async def of_task(connection: AsyncConnection, tenant: str, task: int) -> Sequence[Delivery]:
@@ -133,6 +164,9 @@ async def of_task(connection: AsyncConnection, tenant: str, task: int) -> Sequen
             deliveries.c.outcome,
             deliveries.c.reason,
             deliveries.c.provider_id,
+            deliveries.c.started_at,
+            deliveries.c.asked,
+            deliveries.c.not_found,
         )
         .where(
             deliveries.c.bucket == bucket_of(tenant),
@@ -141,33 +175,72 @@ async def of_task(connection: AsyncConnection, tenant: str, task: int) -> Sequen
         )
         .order_by(deliveries.c.part, deliveries.c.id)
     )
-    return [Delivery(row.id, row.part, row.attempt, row.outcome, row.reason, row.provider_id) for row in rows]
+    return [Delivery(*tuple(row)) for row in rows]
 
 
-async def note_status(
-    connection: AsyncConnection, tenant: str, delivery: int, provider_id: str, status: str, reason: str | None
-) -> bool:
-    """Keep what the provider said later of a delivery; a reason once known is kept. False when there is none such.
+async def known_ids(connection: AsyncConnection, tenant: str, provider_ids: Collection[str]) -> set[str]:
+    """Return those of a provider's ids that belong to some delivery already."""
+    rows = await connection.execute(
+        select(deliveries.c.provider_id).where(
+            deliveries.c.bucket == bucket_of(tenant),
+            deliveries.c.tenant == tenant,
+            deliveries.c.provider_id.in_(provider_ids),
+        )
+    )
+    return set(rows.scalars())
 
-    Callbacks come in any order, and a status never goes back: nothing follows a failure. A callback proves that the message exists, so an attempt whose outcome nobody knew becomes accepted.
-    """
-    known = case(RANKS, value=deliveries.c.provider_status, else_=0)
-    changed = await connection.execute(
+
+async def note_asked(connection: AsyncConnection, tenant: str, delivery: int, *, is_missing: bool) -> None:
+    """Count that the provider was asked for a delivery, and did not have it or could not tell."""
+    await connection.execute(
         update(deliveries)
         .where(
             deliveries.c.bucket == bucket_of(tenant),
             deliveries.c.tenant == tenant,
             deliveries.c.id == delivery,
         )
-        .values(
-            provider_status=case((known <= RANKS.get(status, 0), status), else_=deliveries.c.provider_status),
-            provider_id=func.coalesce(deliveries.c.provider_id, provider_id),
-            reason=func.coalesce(reason, deliveries.c.reason),
-            outcome=text(
-                "case when deliveries.outcome is null or deliveries.outcome = 'unknown'"
-                " then 'accepted' else deliveries.outcome end"
-            ),
-        )
-        .returning(deliveries.c.id)
+        .values(asked=deliveries.c.asked + 1, not_found=deliveries.c.not_found + int(is_missing))
     )
-    return changed.first() is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What a status did to a delivery."""
+
+    task: int
+    is_news: bool
+    """Whether its outcome is known only now."""
+
+
+async def note_status(
+    connection: AsyncConnection, tenant: str, delivery: int, provider_id: str, status: str, reason: str | None
+) -> Noted | None:
+    """Keep what the provider said later of a delivery; a reason once known is kept. None when there is no such delivery.
+
+    Statuses come in any order and never go back: nothing follows a failure. One proves that the message exists, so an
+    attempt whose outcome nobody knew, or that was taken for not sent, was accepted; or, when it has failed, rejected.
+    """
+    known = case(RANKS, value=deliveries.c.provider_status, else_=0)
+    rank = RANKS.get(status, 0)
+    key = (
+        deliveries.c.bucket == bucket_of(tenant),
+        deliveries.c.tenant == tenant,
+        deliveries.c.id == delivery,
+    )
+    before = select(deliveries.c.id, deliveries.c.outcome).where(*key).with_for_update().cte("before")
+    words = f"the provider reports it as {status}" if rank == FAILED else None
+    is_news = before.c.outcome.is_(None) | before.c.outcome.in_(("unknown", "not_sent"))
+    changed = await connection.execute(
+        update(deliveries)
+        .where(*key, deliveries.c.id == before.c.id)
+        .values(
+            provider_status=case((known <= rank, status), else_=deliveries.c.provider_status),
+            provider_id=func.coalesce(deliveries.c.provider_id, provider_id),
+            reason=func.coalesce(reason, case((is_news, words), else_=deliveries.c.reason)),
+            outcome=case((is_news, "rejected" if rank == FAILED else "accepted"), else_=deliveries.c.outcome),
+            ended_at=func.coalesce(deliveries.c.ended_at, func.now()),
+        )
+        .returning(deliveries.c.task, is_news)
+    )
+    row = changed.first()
+    return None if row is None else Noted(row[0], row[1])

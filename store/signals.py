@@ -13,10 +13,11 @@ import random
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import psycopg
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from store.database import Database
 
@@ -30,6 +31,14 @@ PROBE_LIMIT = 5.0
 FIRST_PAUSE = 0.5
 LONGEST_PAUSE = 10.0
 """Seconds between attempts to listen again."""
+
+
+async def notify(connection: AsyncConnection, topics: Sequence[str]) -> None:
+    """Hint topics to every process that listens, once this transaction commits: for whoever runs no Signals."""
+    await connection.execute(
+        text("select pg_notify(:channel, topic) from unnest(cast(:topics as text[])) as topic"),
+        {"channel": CHANNEL, "topics": topics},
+    )
 
 
 class Subscription:
@@ -114,10 +123,7 @@ class Signals:
             topics, self._unsent = sorted(self._unsent), set()
             try:
                 async with self._database.transaction() as connection:
-                    await connection.execute(
-                        text("select pg_notify(:channel, topic) from unnest(cast(:topics as text[])) as topic"),
-                        {"channel": CHANNEL, "topics": topics},
-                    )
+                    await notify(connection, topics)
             except Exception as problem:  # a hint may be lost; the reason is told, the work goes on
                 log.warning("could not tell other processes of news: %s", type(problem).__name__)
             await asyncio.sleep(PAUSE)

@@ -24,7 +24,9 @@ async def cancel_followup(ctx: RunContext[TurnContext], id: int) -> dict[str, An
             raise ModelRetry(
                 f"nothing with the id {id} is pending in this conversation: look it up with list_followups"
             )
-        done = await cancel(connection, context.clock, voice.tenant, [id], conversation=voice.conversation)
+        done = await cancel(
+            connection, context.clock, voice.tenant, [id], conversation=voice.conversation, by="the customer"
+        )
     # What this turn booked and took back again keeps no promise.
     context.booked[:] = [booked for booked in context.booked if booked.id not in done.cancelled]
     return {"cancelled": list(done.cancelled), "raced": list(done.raced), "about": about}

@@ -11,7 +11,7 @@ COMMANDS = {
     "migrate": ("app.cli.migrate", "Bring the database's schema up to date."),
     "doctor": ("app.cli.doctor", "Look whether all is well; the exit code says so."),
     "tenants": ("app.cli.tenants", "Apply, list and show tenants."),
-    "tasks": ("app.cli.tasks", "List, look at and cancel tasks."),
+    "tasks": ("app.cli.tasks", "List and look at tasks, cancel them, retry, discard or settle them."),
     "telegram": ("app.cli.telegram", "Set up a tenant's Telegram bot."),
 }
 

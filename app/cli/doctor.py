@@ -13,8 +13,10 @@ from agent.errors import UnknownModel
 from agent.models import check_model
 from app.cli.run import run
 from app.database import open_database
+from app.service import OLDEST_DUE_LIMIT
 from app.settings import Settings, secret_key
 from app.tenants_file import TenantFileError, from_stored
+from scheduler.find import oldest_due
 from store import tenants
 from store.database import Database
 from store.migrate import newest, revision
@@ -67,6 +69,7 @@ async def _look_at_tenants(database: Database, settings: Settings, note: Any) ->
             rows = await tenants.find_all(connection)
             counted = await connection.execute(text("select state, count(*) from tasks group by 1 order by 1"))
             states = [f"{count} {state}" for state, count in counted]
+            age = await oldest_due(connection, None)
     except SQLAlchemyError:
         return  # the schema's check says what to do
     box = SecretBox(secret_key(settings))
@@ -76,10 +79,19 @@ async def _look_at_tenants(database: Database, settings: Settings, note: Any) ->
             names = [name for name in ("web", "telegram", "whatsapp") if getattr(config.channels, name) is not None]
             if config.agent.model is not None:
                 check_model(config.agent.model)
-            note(f"tenant {row.tenant}", True, f"channels {', '.join(names) or 'none'}")
+            if config.channels.whatsapp is not None and settings.public_url is None:
+                note(
+                    f"tenant {row.tenant}", False, "whatsapp is not heard: set VUELVO_PUBLIC_URL to where Twilio calls"
+                )
+            else:
+                note(f"tenant {row.tenant}", True, f"channels {', '.join(names) or 'none'}")
         except (WrongKey, UnknownModel, TenantFileError) as problem:
             note(f"tenant {row.tenant}", False, str(problem))
-    note("tasks", True, ", ".join(states) or "none yet")
+    counts = ", ".join(states) or "none yet"
+    if age > OLDEST_DUE_LIMIT:
+        note("tasks", False, f"{counts}; one has been due for {age:.0f} s: start vuelvo serve or vuelvo work")
+    else:
+        note("tasks", True, counts)
 
 
 @click.command()

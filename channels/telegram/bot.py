@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, SecretStr
 
+from channels.message import OnUnknown
+
 if TYPE_CHECKING:
     from aiogram import Bot
 
@@ -32,6 +34,8 @@ class TelegramSection(BaseModel, extra="forbid", frozen=True):
     # Concealed before it is checked, so that an error's input shows asterisks.
     token: Annotated[SecretStr, AfterValidator(_check_token), BeforeValidator(_conceal)]
     receive: Literal["auto", "polling", "webhook"] = "auto"
+    unknown: OnUnknown = "at_most_once"
+    """Telegram cannot be asked what it sent, so sending again may say it twice."""
 
     @property
     def bot_id(self) -> str:

@@ -1,6 +1,7 @@
 """Sending through Telegram, and what each of its answers means.
 
-Telegram has no key against double sending and cannot be asked what it sent, so an outcome is final:
+Telegram has no key against double sending and cannot be asked what it sent, so an outcome is final, and the tenant says
+whether what is unknown is sent again:
 
 accepted    an id came back, even in an answer that could not be read otherwise
 rejected    refused for good: 400, 401, 403, 404
@@ -10,7 +11,8 @@ unknown     everything else: a timeout, a connection lost after the request, 5xx
 
 import asyncio
 import re
-from datetime import datetime
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from telegramify_markdown import MessageEntity, RenderConfig, convert
@@ -18,13 +20,16 @@ from telegramify_markdown import MessageEntity, RenderConfig, convert
 from channels.message import (
     REACHABLE,
     Accepted,
+    Lost,
     NotSent,
+    OnUnknown,
     Origin,
     Outcome,
     Part,
     Parts,
     Reach,
     Rejected,
+    Status,
     Unknown,
     units,
 )
@@ -46,9 +51,11 @@ class TelegramChannel:
     """One tenant's bot."""
 
     name = "telegram"
+    looks: Sequence[timedelta] = ()
 
     def __init__(self, section: TelegramSection, api_url: str | None, timeout: float = 30.0) -> None:
         """Take `timeout`, in seconds, for one piece from first byte to answer."""
+        self.on_unknown: OnUnknown = section.unknown
         self._section = section
         self._api_url = api_url
         self._timeout = timeout
@@ -77,6 +84,10 @@ class TelegramChannel:
                 return await self._deliver(bot, part, source)
         except Exception as error:
             return self._outcome(error, part.thread)
+
+    async def look_up(self, lost: Lost) -> Sequence[Status] | Unknown:
+        """Telegram has no list of what a bot sent."""
+        return Unknown("Telegram cannot be asked what it sent")
 
     def assess(self, origin: Origin, due: datetime, now: datetime) -> Reach:
         """Telegram lets a bot write to a chat it was written to at any time."""

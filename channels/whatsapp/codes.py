@@ -97,6 +97,20 @@ def judge_failed(code: int | None, said: str) -> Rejected:
     return Rejected(words + _quoted(code, said), tenant_fault=kind is Kind.TENANT)
 
 
+def why(code: int | None) -> str | None:
+    """Return why a message does not arrive, where Twilio gave a code for it."""
+    return None if code is None else judge_failed(code, "").reason
+
+
+def code_of(value: object) -> int | None:
+    """Return Twilio's error code, or None; where it gave none, its library puts the HTTP status in its place."""
+    try:
+        code = int(str(value))
+    except ValueError:
+        return None
+    return code if code >= 10_000 else None
+
+
 def _quoted(code: int | None, said: str) -> str:
     detail = ", ".join(part for part in (f"error {code}" if code else "", said) if part)
     return f" (Twilio: {detail})" if detail else ""

@@ -4,27 +4,16 @@ https://www.twilio.com/docs/messaging/guides/webhook-request
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from channels.errors import Malformed, Refused
-from channels.message import Inbound
+from channels.message import Inbound, Status
 from channels.text import clean
-from channels.whatsapp import address
+from channels.whatsapp import address, codes
 from channels.whatsapp.section import WhatsAppSection
 from store.blank import is_blank
 
 ADDRESS_LIMIT = 160
 NAME_LIMIT = 80
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What Twilio says became of a message of ours. Comes in any order, more than once, or never."""
-
-    provider_id: str
-    status: str
-    """`queued`, `sent`, `delivered`, `read`, `failed`, `undelivered`, or a word Twilio adds one day."""
-    error_code: int | None = None
 
 
 def read_message(section: WhatsAppSection, tenant: str, form: Sequence[tuple[str, str]]) -> Inbound:
@@ -67,7 +56,7 @@ def read_status(section: WhatsAppSection, form: Sequence[tuple[str, str]]) -> St
         raise Malformed("The callback has no MessageSid or no MessageStatus.")
     code = fields.get("ErrorCode", "")
     known = code.isascii() and code.isdigit() and code.strip("0")
-    return Status(provider_id, status, int(code[:9]) if known else None)
+    return Status(provider_id, status, codes.why(int(code[:9]) if known else None))
 
 
 def _check_account(section: WhatsAppSection, fields: Mapping[str, str]) -> None:

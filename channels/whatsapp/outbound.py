@@ -4,16 +4,31 @@ import asyncio
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 from twilio.base.exceptions import TwilioException
 
-from channels.message import REACHABLE, Accepted, NotSent, Origin, Outcome, Part, Parts, Reach, Rejected, Unknown, units
+from channels.message import (
+    REACHABLE,
+    Accepted,
+    Lost,
+    NotSent,
+    OnUnknown,
+    Origin,
+    Outcome,
+    Part,
+    Parts,
+    Reach,
+    Rejected,
+    Status,
+    Unknown,
+    units,
+)
 from channels.text import split_markdown
-from channels.whatsapp import codes, markup, window
+from channels.whatsapp import codes, markup, reconcile, window
 from channels.whatsapp.section import WhatsAppSection
 
 logger = logging.getLogger(__name__)
@@ -29,10 +44,11 @@ class WhatsAppChannel:
     """One tenant's WhatsApp sender at Twilio.
 
     Free text only, so what it can send ends with the customer's 24-hour window. Twilio cannot be asked to send a message
-    at most once: a send that was cut off is Unknown, and the callback at `status_url(delivery)` may tell later.
+    at most once: a send that was cut off is Unknown, and the callback at `status_url(delivery)`, or a look-up, tells later.
     """
 
     name: str = "whatsapp"
+    looks: Sequence[timedelta] = reconcile.LOOKS
 
     def __init__(
         self,
@@ -47,6 +63,7 @@ class WhatsAppChannel:
         delivery's fate to. `timeout` is in seconds: Twilio itself gives up after about 26, and below that a slow answer
         would become Unknown.
         """
+        self.on_unknown: OnUnknown = section.unknown
         self._section = section
         self._api_url = api_url
         self._status_url = status_url
@@ -75,7 +92,9 @@ class WhatsAppChannel:
                 )
         except TwilioException as error:
             said = getattr(error, "msg", None) or getattr(error, "detail", None) or getattr(error, "title", None)
-            return codes.judge(call.status, _code(getattr(error, "code", None)), self._shown(said), call.retry_after)
+            return codes.judge(
+                call.status, codes.code_of(getattr(error, "code", None)), self._shown(said), call.retry_after
+            )
         except _BEFORE_THE_REQUEST as error:
             return NotSent(f"Twilio cannot be reached: {type(error).__name__}: {self._shown(error)}")
         except UnicodeEncodeError:
@@ -87,10 +106,22 @@ class WhatsAppChannel:
             return Unknown(f"the answer of Twilio is lost: {type(error).__name__}: {self._shown(error)}")
 
         if message.status in ("failed", "undelivered"):
-            return codes.judge_failed(_code(message.error_code), self._shown(message.error_message))
-        if not message.sid:
+            return codes.judge_failed(codes.code_of(message.error_code), self._shown(message.error_message))
+        if not message.sid or not isinstance(message.sid, str):
             return Unknown(f"Twilio answered HTTP {call.status} without a message's id")
         return Accepted(message.sid)
+
+    async def look_up(self, lost: Lost) -> Sequence[Status] | Unknown:
+        """Ask Twilio for the messages that may be this one."""
+        call = _Call(self._connections(), self._api_url)
+        client = _client(self._section, call)
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await reconcile.search(client.messages, self._section.sender, lost)
+        except TwilioException:
+            return Unknown(f"Twilio answered HTTP {call.status} when asked")
+        except Exception as error:  # unreachable, or an answer that cannot be read
+            return Unknown(f"Twilio cannot be asked: {type(error).__name__}: {self._shown(error)}")
 
     def assess(self, origin: Origin, due: datetime, now: datetime) -> Reach:
         """Tell whether the customer's 24-hour window, as last renewed, is still open at `due`."""
@@ -186,15 +217,6 @@ def _client(section: WhatsAppSection, call: _Call) -> Any:
     token = section.auth_token.get_secret_value()
     # An empty mapping would make it read TWILIO_REGION and TWILIO_EDGE from the environment.
     return Client(section.account_sid, token, http_client=call, environment={"TWILIO_REGION": ""})
-
-
-def _code(value: object) -> int | None:
-    """Return Twilio's error code, or None; where it gave none, the library puts the HTTP status in its place."""
-    try:
-        code = int(str(value))
-    except ValueError:
-        return None
-    return code if code >= 10_000 else None
 
 
 def _seconds(value: str | None) -> float | None:

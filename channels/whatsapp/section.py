@@ -14,6 +14,8 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from channels.message import OnUnknown
+
 _SENDER = re.compile(r"whatsapp:\+[1-9][0-9]{6,14}")
 
 
@@ -40,6 +42,8 @@ class WhatsAppSection(BaseModel, extra="forbid", frozen=True):
     """While a token is being rotated: webhooks signed with it are still taken, nothing is sent with it."""
     sender: Annotated[str, BeforeValidator(_sender)]
     """`whatsapp:+14155238886`; the prefix may be left out in the file."""
+    unknown: OnUnknown = "at_least_once"
+    """Twilio is asked twice first."""
 
     @model_validator(mode="wrap")
     @classmethod

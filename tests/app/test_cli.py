@@ -3,16 +3,15 @@
 import json
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from scheduler.clock import Clock
 from store.database import Database
-from tests.support.factories import a_conversation, a_followup
-from tests.support.process import Process, start
+from tests.support.factories import a_conversation, a_followup, a_turn
+from tests.support.process import start
+from tests.support.shell import TOKEN, Shell
 
-KEY = "a secret for the tests of the service"
 ACME = """\
 tenant: acme
 name: Acme
@@ -22,30 +21,6 @@ channels:
   telegram:
     token: ${ACME_TOKEN}
 """
-TOKEN = "123456:ABCDEFGHIJKLMNOPQRSTUVWXYZ012345"
-
-
-class Shell:
-    """Runs `vuelvo` on one database."""
-
-    def __init__(self, directory: Path, database_url: str) -> None:
-        self.directory = directory
-        self._environ = {"VUELVO_DATABASE_URL": database_url, "VUELVO_SECRET_KEY": KEY, "ACME_TOKEN": TOKEN}
-
-    async def start(self, *words: str, can_write: bool = False, **environ: str) -> Process:
-        return await start(*words, directory=self.directory, can_write=can_write, environ={**self._environ, **environ})
-
-    async def run(self, *words: str, **environ: str) -> tuple[int, str]:
-        process = await self.start(*words, can_write=False, **environ)
-        code = await process.ended()
-        said = "\n".join(process.said)
-        assert "Traceback" not in said, said
-        return code, said
-
-    async def json(self, *words: str) -> Any:
-        code, said = await self.run(*words, "--json")
-        assert code == 0, said
-        return json.loads(said)
 
 
 @pytest.fixture
@@ -106,13 +81,32 @@ async def test_tasks_are_listed_looked_at_and_cancelled(shell: Shell, database: 
 
 
 async def test_the_doctor_says_what_is_well_and_what_is_not(shell: Shell) -> None:
-    assert await shell.run("migrate") == (0, "the schema is at 0005, as before")
+    assert await shell.run("migrate") == (0, "the schema is at 0006, as before")
     checks = {check["check"]: check["ok"] for check in await shell.json("doctor")}
     assert checks["database"]
     assert checks["schema"]
     code, said = await shell.run("doctor", VUELVO_MODEL="nobody:knows-it")
     assert code != 0
     assert "VUELVO_MODEL" in said
+
+
+async def test_the_doctor_sees_that_nobody_does_what_is_due_and_a_whatsapp_that_nobody_can_call(
+    shell: Shell, database: Database
+) -> None:
+    sid, token = "AC" + "0" * 32, "1" * 32
+    file = shell.directory / "twilio.yaml"
+    file.write_text(
+        "tenant: acme\nname: Acme\ntime_zone: UTC\nlanguages: [en]\nchannels:\n  whatsapp:\n"
+        f"    account_sid: {sid}\n    auth_token: '{token}'\n    sender: '+14155238886'\n"
+    )
+    assert (await shell.run("tenants", "apply", "twilio.yaml"))[0] == 0
+    async with database.transaction() as connection:
+        await a_turn(connection, Clock(), await a_conversation(connection), due=timedelta(minutes=-2))
+    code, said = await shell.run("doctor")
+    assert code == 1
+    assert "BAD  tenant acme: whatsapp is not heard: set VUELVO_PUBLIC_URL" in said
+    assert "BAD  tasks: 1 scheduled; one has been due for 12" in said
+    assert "start vuelvo serve or vuelvo work" in said
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_a_command_in_a_sentence_has_a_real_name_and_real_options(words: list[st
 
 
 @pytest.mark.parametrize(
-    "words", [["sing"], ["tasks", "list", "--colour"], ["tasks", "get", "abc"], ["tasks", "retry"]]
+    "words", [["sing"], ["tasks", "list", "--colour"], ["tasks", "get", "abc"], ["tasks", "settle"]]
 )
 def test_a_command_that_is_not_there_would_be_noticed(words: list[str]) -> None:
     with pytest.raises(click.UsageError):

@@ -9,11 +9,14 @@ import httpx
 import pytest
 from sqlalchemy import text
 
+from app.speak import CUT_OFF
 from scheduler.clock import Clock
 from store.database import Database
 from tests.support.factories import a_conversation, a_followup
+from tests.support.house import a_house
 from tests.support.openai_server import Call, Hangs, OpenAIServer, Says
 from tests.support.process import Process, serving, start
+from tests.support.twilio_server import Hang, TwilioServer
 from tests.support.visitor import Visitor
 from tests.support.wait import eventually
 
@@ -166,3 +169,44 @@ async def test_killed_while_the_model_is_writing_the_customer_gets_everything_on
                 "Time to call Ana.",
                 "remind me in 2 seconds to call Ana",
             ]
+
+
+async def test_killed_after_the_provider_took_it_and_restarted_twice_it_is_found_and_said_once(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    async with TwilioServer() as twilio:
+        section = {"account_sid": twilio.account_sid, "auth_token": twilio.auth_token, "sender": twilio.sender}
+        environ = {
+            "VUELVO_DATABASE_URL": database_url,
+            "VUELVO_SECRET_KEY": KEY,
+            "VUELVO_TWILIO_API_URL": twilio.url,
+            "VUELVO_POLL_INTERVAL": "1s",
+        }
+        twilio.behave(Hang(accepted=True))
+        config = {"channels": {"whatsapp": section}}
+        async with a_house(database, tmp_path, poll=False, config=config) as house:
+            said = await house.says("hello", channel="whatsapp", address="whatsapp:+5215512345678")
+            (turn,) = await house.tasks(kind="turn")
+            first = await start("work", directory=tmp_path, environ=environ)
+            await twilio.attempts(1)
+            await first.kill()
+
+            async def waits() -> bool:
+                (found,) = await house.tasks(kind="turn")
+                return (found.state, found.error) == ("scheduled", CUT_OFF)
+
+            second = await start("work", directory=tmp_path, environ=environ)
+            await eventually(waits, 60)
+            await second.kill()
+            async with database.transaction() as connection:  # more than a minute goes by
+                await connection.exec_driver_sql("update deliveries set started_at = started_at - interval '2 minutes'")
+                await connection.exec_driver_sql("update tasks set due_at = now()")
+            twilio.messages[0].created_at -= timedelta(minutes=2)
+            third = await start("work", directory=tmp_path, environ=environ)
+            try:
+                fired = await house.until_state(turn.id, "fired", 60)
+            finally:
+                assert await third.stop() == 0
+            assert (fired.outcome, fired.error) == ("delivered", None)
+            assert await house.heard(said.conversation) == [twilio.messages[0].body]
+        assert len(twilio.creates) == len(twilio.messages) == 1

@@ -1,7 +1,7 @@
 """Saying something through a network that fails in every way there is, and through workers that die."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,24 @@ import pytest
 from sqlalchemy import select
 
 from app.service import FRESH
-from app.speak import CUT_OFF, SENDS
+from app.speak import ASKS, CUT_OFF, SENDS, go_on
 from app.tenants_file import senders, to_stored
 from app.wiring import apply_tenants, performer
-from channels.message import Accepted, NotSent, Origin, Outcome, Part, Parts, Reach, Rejected, Unknown
-from scheduler import recovery
+from channels.message import (
+    Accepted,
+    Lost,
+    NotSent,
+    OnUnknown,
+    Origin,
+    Outcome,
+    Part,
+    Parts,
+    Reach,
+    Rejected,
+    Status,
+    Unknown,
+)
+from scheduler import operate, recovery
 from scheduler.book import Booking, book
 from scheduler.cancel import cancel
 from scheduler.errors import LostClaim
@@ -26,7 +39,7 @@ from store.contacts import contacts
 from store.database import Database
 from store.deliveries import Delivery
 from store.secrets import SecretBox
-from tests.support.claims import LEASE, take
+from tests.support.claims import LEASE, row_of, take
 from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation
 from tests.support.house import House, a_config, a_house
@@ -34,7 +47,9 @@ from tests.support.model import Script
 from tests.support.wait import eventually
 
 TELEGRAM = {"token": "99:AAbbCCddEEffGGhhIIjjKKllMM-_"}
+LOOKS = (timedelta(seconds=60), timedelta(minutes=5))
 Answer = Outcome | Callable[[Part], Awaitable[Outcome]]
+Answered = Sequence[Status] | Unknown
 
 
 class Line:
@@ -45,6 +60,11 @@ class Line:
     def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)
         self.sent: list[Part] = []
+        self.looks: Sequence[timedelta] = ()
+        self.on_unknown: OnUnknown = "at_most_once"
+        self.found: list[Answered | Callable[[], Awaitable[Answered]]] = []
+        """What the provider says when it is asked for a lost send; after that it has none."""
+        self.asked: list[Lost] = []
         self.is_open = True
         self.is_closed = False
 
@@ -55,6 +75,11 @@ class Line:
         self.sent.append(part)
         answer = self.answers.pop(0) if self.answers else Accepted(f"m{len(self.sent)}")
         return await answer(part) if callable(answer) else answer
+
+    async def look_up(self, lost: Lost) -> Answered:
+        self.asked.append(lost)
+        answer = self.found.pop(0) if self.found else []
+        return await answer() if callable(answer) else answer
 
     def assess(self, origin: Origin, due: datetime, now: datetime) -> Reach:
         return Reach(self.is_open)
@@ -69,8 +94,8 @@ class Line:
 class Counter:
     """A house in which the test itself claims and performs, over a line that it holds."""
 
-    def __init__(self, house: House, clock: MovableClock, line: Line) -> None:
-        self.house, self.clock, self.line = house, clock, line
+    def __init__(self, house: House, clock: MovableClock, line: Line, script: Script) -> None:
+        self.house, self.clock, self.line, self.script = house, clock, line, script
         self.database = house.service.database
         house.service.make_channel = lambda tenant, name: line if getattr(tenant.channels, name) else None
 
@@ -131,7 +156,7 @@ async def counter(database: Database, tmp_path: Path, clock: MovableClock, line:
     script = Script(followups=("Call Ana.",))
     config = {"channels": {"telegram": TELEGRAM}}
     async with a_house(database, tmp_path, script.model, clock, poll=False, config=config) as house:
-        yield Counter(house, clock, line)
+        yield Counter(house, clock, line, script)
 
 
 @pytest.fixture
@@ -140,7 +165,7 @@ async def long(database: Database, tmp_path: Path, clock: MovableClock, line: Li
     script = Script(followups=("one|two|three",))
     config = {"channels": {"telegram": TELEGRAM}}
     async with a_house(database, tmp_path, script.model, clock, poll=False, config=config) as house:
-        yield Counter(house, clock, line)
+        yield Counter(house, clock, line, script)
 
 
 async def test_each_outcome_ends_the_task_in_its_own_way(counter: Counter, line: Line) -> None:
@@ -259,19 +284,28 @@ async def test_whoever_claims_next_goes_by_what_the_late_worker_learned(
     assert await counter.said() == ["Call Ana."]
 
 
-async def test_the_late_answer_is_kept_even_after_the_next_worker_gave_it_up(counter: Counter, line: Line) -> None:
+@pytest.mark.parametrize(
+    ("answer", "state", "outcome"), [(Accepted("7"), "fired", "accepted"), (Rejected("no"), "failed", "rejected")]
+)
+async def test_the_late_answer_settles_it_even_after_the_next_worker_gave_it_up(
+    counter: Counter, line: Line, answer: Outcome, state: str, outcome: str
+) -> None:
     async def late(part: Part) -> Outcome:
         await counter.lose()
         await counter.say()
-        return Accepted("7")
+        assert (await counter.task()).state == "uncertain"
+        return answer
 
     line.answers.append(late)
     await counter.written()
     with pytest.raises(LostClaim):
         await counter.say()
-    assert (await counter.task()).state == "uncertain"
-    assert [(one.outcome, one.provider_id) for one in await counter.deliveries()] == [("accepted", "7")]
+    await counter.say()
+    task = await counter.task()
+    assert (task.state, task.message_seq) == (state, 1)
+    assert [one.outcome for one in await counter.deliveries()] == [outcome]
     assert await counter.said() == ["Call Ana."]
+    assert len(line.sent) == 1
 
 
 async def test_a_callback_that_came_while_nobody_held_the_task_settles_it(counter: Counter, line: Line) -> None:
@@ -390,6 +424,323 @@ async def test_a_claim_lost_between_two_parts_sends_no_more(long: Counter, line:
     assert (await long.task()).outcome == "delivered"
 
 
+# Sends of which nobody knows
+
+
+@pytest.fixture
+def asked(line: Line) -> Line:
+    """A line whose provider can be asked what it has, and whose tenant wants what it has not to be sent again."""
+    line.looks, line.on_unknown = LOOKS, "at_least_once"
+    return line
+
+
+async def test_a_lost_send_waits_behind_the_second_door_and_holds_up_nobody(counter: Counter, asked: Line) -> None:
+    asked.answers.append(Unknown("no answer"))
+    first = await counter.written()
+    claimed = await counter.claimed()
+    await counter.perform(claimed)
+    task = await counter.task()
+    assert (task.state, task.hold, task.error) == ("scheduled", None, "no answer")
+    assert task.due_at == counter.clock.at + LOOKS[0]
+    row = await row_of(counter.database, first)
+    assert (row["sending"], row["attempt"], row["text"], row["message_seq"]) == (True, 0, "Call Ana.", 1)
+    assert await counter.said() == ["Call Ana."], "an answer to it must make sense"
+    second = await counter.written()
+    await counter.say()
+    assert (await counter.house.until_state(second, "fired")).outcome == "delivered"
+    assert asked.asked == []
+
+
+async def test_what_the_provider_has_was_accepted_and_what_is_left_goes_on(long: Counter, asked: Line) -> None:
+    asked.answers += [Accepted("1"), Unknown("no answer")]
+    asked.found = [[Status("2", "queued")]]
+    await long.written()
+    began = long.clock.at
+    await long.say()
+    long.clock.move(LOOKS[0])
+    await long.say()
+    assert asked.asked == [Lost("42", "two", began)]
+    assert [part.text for part in asked.sent] == ["one", "two", "three"]
+    assert [(one.outcome, one.provider_id) for one in await long.deliveries()] == [
+        ("accepted", "1"),
+        ("accepted", "2"),
+        ("accepted", "m3"),
+    ]
+    assert (await long.task()).outcome == "delivered"
+    assert await long.said() == ["one|two|three"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "state", "sends"), [("at_least_once", "fired", 2), ("at_most_once", "uncertain", 1)]
+)
+async def test_what_was_not_found_at_any_look_is_decided_by_the_tenant(
+    counter: Counter, asked: Line, policy: OnUnknown, state: str, sends: int
+) -> None:
+    asked.on_unknown = policy
+    asked.answers.append(Unknown("no answer"))
+    await counter.written()
+    began = counter.clock.at
+    await counter.say()
+    for look in LOOKS:
+        counter.clock.set(began + look - timedelta(milliseconds=1))
+        assert await counter.nothing_is_due()
+        counter.clock.set(began + look)
+        await counter.say()
+        assert len(asked.sent) == 1
+    assert len(asked.asked) == 2
+    counter.clock.move(timedelta(seconds=2))
+    if sends == 2:
+        assert [one.outcome for one in await counter.deliveries()] == ["not_sent"]
+        await counter.say()
+    task = await counter.task()
+    assert (task.state, len(asked.sent)) == (state, sends)
+    assert await counter.said() == ["Call Ana."]
+    counter.clock.move(timedelta(days=1))
+    assert await counter.nothing_is_due()
+
+
+async def test_a_provider_that_cannot_tell_is_asked_again_for_about_an_hour_and_not_taken_for_no(
+    counter: Counter, asked: Line
+) -> None:
+    asked.answers.append(Unknown("no answer"))
+    asked.found = [Unknown("it is down")] * 100
+    await counter.written()
+    began = counter.clock.at
+    await counter.say()
+    while (task := await counter.task()).state == "scheduled":
+        counter.clock.set(task.due_at)
+        await counter.say()
+    assert (task.state, task.error) == ("uncertain", "no answer")
+    assert timedelta(minutes=40) <= counter.clock.at - began <= timedelta(minutes=80)
+    assert len(asked.asked) == ASKS
+    assert (await counter.deliveries())[0].not_found == 0
+    assert len(asked.sent) == 1
+
+
+async def test_what_was_lost_long_before_anybody_could_ask_is_asked_for_twice_all_the_same(
+    counter: Counter, asked: Line
+) -> None:
+    async def dies(part: Part) -> Outcome:
+        raise asyncio.CancelledError
+
+    asked.answers.append(dies)
+    await counter.written()
+    with pytest.raises(asyncio.CancelledError):
+        await counter.say()
+    counter.clock.move(timedelta(days=1))
+    await counter.lose()
+    asked.found = [Unknown("it is down")]
+    for looks in (1, 2, 3):
+        await counter.say()
+        assert (len(asked.asked), len(asked.sent)) == (looks, 1)
+        counter.clock.move(timedelta(minutes=5))
+    await counter.say()
+    assert ((await counter.task()).outcome, len(asked.sent)) == ("delivered", 2)
+
+
+async def test_a_provider_that_can_tell_again_is_believed(counter: Counter, asked: Line) -> None:
+    asked.answers.append(Unknown("no answer"))
+    asked.found = [Unknown("it is down"), [], Unknown("it is down"), [Status("7", "sent")]]
+    await counter.written()
+    await counter.say()
+    while (task := await counter.task()).state == "scheduled":
+        counter.clock.set(task.due_at)
+        await counter.say()
+    assert (task.outcome, len(asked.asked), len(asked.sent)) == ("delivered", 4, 1)
+
+
+async def test_equal_texts_are_one_message_each(counter: Counter, asked: Line) -> None:
+    asked.answers += [Unknown("no answer"), Accepted("theirs"), Unknown("no answer")]
+    tasks = []
+    for _ in range(3):
+        tasks.append(await counter.written())
+        await counter.say()
+    here = [Status("theirs", "sent"), Status("lost", "sent")]
+    asked.found = [here] * 3
+    counter.clock.move(LOOKS[0])
+    for task in await take(counter.database, counter.clock):
+        await counter.perform(task)
+    for task in await take(counter.database, counter.clock):
+        await counter.perform(task)
+    ids = [[(one.provider_id, one.not_found) for one in await counter.deliveries_of(task)] for task in tasks]
+    assert ids == [[("lost", 0)], [("theirs", 0)], [(None, 1)]]
+    counter.clock.move(LOOKS[1] - LOOKS[0])
+    await counter.say()
+    counter.clock.move(timedelta(seconds=2))
+    await counter.say()
+    assert len(asked.sent) == 4, "of three, two were taken"
+
+
+async def test_what_the_provider_has_failed_is_failed(counter: Counter, asked: Line) -> None:
+    asked.answers.append(Unknown("no answer"))
+    asked.found = [[Status("7", "undelivered", "not on WhatsApp (error 63024)")]]
+    await counter.written()
+    await counter.say()
+    counter.clock.move(LOOKS[0])
+    await counter.say()
+    task = await counter.task()
+    assert (task.state, task.error) == ("failed", "not on WhatsApp (error 63024)")
+    (delivery,) = await counter.deliveries()
+    assert (delivery.outcome, delivery.provider_id) == ("rejected", "7")
+
+
+@pytest.mark.parametrize(("found", "state"), [([], "cancelled"), ([Status("7", "sent")], "fired")])
+async def test_a_cancel_of_a_lost_send_stops_it_only_where_it_had_not_gone_out(
+    counter: Counter, asked: Line, found: list[Status], state: str
+) -> None:
+    asked.answers.append(Unknown("no answer"))
+    asked.found = [[], found]
+    task = await counter.written()
+    await counter.say()
+    async with counter.database.transaction() as connection:
+        assert (await cancel(connection, counter.clock, "acme", [task])).raced == [task]
+    for until in (LOOKS[0], LOOKS[1] - LOOKS[0]):
+        counter.clock.move(until)
+        await counter.say()
+    assert (await counter.task()).state == state
+    assert len(asked.sent) == 1
+
+
+async def test_a_worker_that_dies_in_a_send_or_in_a_look_leaves_it_to_be_looked_up(
+    counter: Counter, asked: Line
+) -> None:
+    async def dies(*_: object) -> Any:
+        raise asyncio.CancelledError
+
+    asked.answers.append(dies)
+    asked.found = [dies, [Status("7", "sent")]]
+    await counter.written()
+    for _ in range(2):
+        with pytest.raises(asyncio.CancelledError):
+            await counter.say()
+        await counter.lose()
+    await counter.say()
+    assert (await counter.task()).outcome == "delivered"
+    assert [(one.outcome, one.provider_id) for one in await counter.deliveries()] == [("accepted", "7")]
+    assert len(asked.sent) == 1
+
+
+async def test_of_two_workers_that_look_one_counts(counter: Counter, asked: Line) -> None:
+    async def slow() -> Answered:
+        await counter.lose()
+        await counter.say()
+        return []
+
+    asked.answers.append(Unknown("no answer"))
+    asked.found = [slow, []]
+    await counter.written()
+    await counter.say()
+    counter.clock.move(LOOKS[0])
+    with pytest.raises(LostClaim):
+        await counter.say()
+    assert len(asked.asked) == 2
+    assert [one.not_found for one in await counter.deliveries()] == [1]
+    assert (await counter.task()).state == "scheduled"
+    assert len(asked.sent) == 1
+
+
+async def test_a_callback_during_the_look_is_believed_rather_than_the_look(counter: Counter, asked: Line) -> None:
+    async def meanwhile() -> Answered:
+        (delivery,) = await counter.deliveries()
+        async with counter.database.transaction() as connection:
+            await deliveries.note_status(connection, "acme", delivery.id, "7", "sent", None)
+            await go_on(counter.house.service, connection, "acme", task, "Twilio: sent")
+        return []
+
+    asked.answers.append(Unknown("no answer"))
+    asked.found = [meanwhile]
+    task = await counter.written()
+    await counter.say()
+    counter.clock.move(LOOKS[0])
+    await counter.say()
+    assert (await counter.task()).outcome == "delivered"
+    assert len(asked.sent) == 1
+
+
+@pytest.mark.parametrize("looks", [(), LOOKS])
+async def test_what_is_always_lost_is_sent_again_only_so_often(
+    counter: Counter, line: Line, looks: Sequence[timedelta]
+) -> None:
+    line.looks, line.on_unknown = looks, "at_least_once"
+    line.answers += [Unknown("no answer")] * 100
+    await counter.written()
+    while (task := await counter.task()).state == "scheduled":
+        counter.clock.set(max(task.due_at, counter.clock.at))
+        await counter.say()
+    assert task.state == "uncertain"
+    assert [one.outcome for one in await counter.deliveries()] == ["not_sent"] * (BUDGET - 1) + ["unknown"]
+    assert len(line.sent) == BUDGET
+    assert await counter.said() == ["Call Ana."]
+
+
+async def test_an_open_send_of_a_dead_worker_is_sent_again_where_the_tenant_wants_it_at_least_once(
+    counter: Counter, line: Line
+) -> None:
+    async def dies(part: Part) -> Outcome:
+        raise asyncio.CancelledError
+
+    line.on_unknown = "at_least_once"
+    line.answers.append(dies)
+    await counter.written()
+    with pytest.raises(asyncio.CancelledError):
+        await counter.say()
+    await counter.lose()
+    await counter.say()
+    counter.clock.move(timedelta(seconds=2))
+    await counter.say()
+    assert (await counter.task()).outcome == "delivered"
+    assert [(one.outcome, one.reason) for one in await counter.deliveries()] == [
+        ("not_sent", CUT_OFF),
+        ("accepted", None),
+    ]
+
+
+async def test_a_lost_send_whose_channel_was_taken_away_is_uncertain(counter: Counter, asked: Line) -> None:
+    asked.answers.append(Unknown("no answer"))
+    await counter.written()
+    await counter.say()
+    await counter.house.service.close()
+    counter.house.service.make_channel = lambda _tenant, _name: None
+    counter.clock.move(LOOKS[0])
+    await counter.say()
+    assert (await counter.task()).state == "uncertain"
+
+
+async def test_what_somebody_says_did_not_arrive_is_sent_again_and_not_looked_for_any_more(
+    long: Counter, line: Line
+) -> None:
+    line.answers += [Accepted("1"), Unknown("hm"), NotSent("busy")]
+    task = await long.written()
+    await long.say()
+    async with long.database.transaction() as connection:
+        await operate.settle(connection, long.clock, "acme", task, "eva", is_delivered=False)
+        await operate.retry(connection, long.clock, "acme", task, "eva")
+    await long.say()
+    long.clock.move(timedelta(seconds=2))
+    await long.say()
+    assert [part.text for part in line.sent] == ["one", "two", "two", "two", "three"]
+    assert (await long.task()).outcome == "delivered"
+
+
+async def test_an_uncertain_task_goes_on_once_all_its_sends_are_known(long: Counter, line: Line) -> None:
+    line.answers += [Accepted("1"), Unknown("hm")]
+    task = await long.written()
+    await long.say()
+    assert (await long.task()).state == "uncertain"
+    async with long.database.transaction() as connection:
+        await go_on(long.house.service, connection, "acme", task, "nobody")
+    assert (await long.task()).state == "uncertain"
+    (_, lost) = await long.deliveries()
+    async with long.database.transaction() as connection:
+        await deliveries.note_status(connection, "acme", lost.id, "2", "sent", None)
+        await go_on(long.house.service, connection, "acme", task, "Twilio: sent")
+    await long.say()
+    assert [part.text for part in line.sent] == ["one", "two", "three"]
+    found = await long.task()
+    assert (found.outcome, found.message_seq) == ("delivered", 1)
+    assert await long.said() == ["one|two|three"]
+
+
 # Trying again
 
 
@@ -421,6 +772,7 @@ async def test_what_did_not_go_out_is_tried_again_later_and_later_and_then_given
     assert (task.state, task.error) == ("failed", "no connection")
     assert [one.outcome for one in await counter.deliveries()] == ["not_sent"] * SENDS
     assert counter.clock.at - began > timedelta(minutes=20)
+    assert counter.script.asked_for_followups() == 1, "what was written is not written again"
 
 
 async def test_a_provider_that_asks_to_wait_is_waited_for(counter: Counter, line: Line) -> None:

@@ -375,6 +375,22 @@ async def test_a_send_whose_fate_nobody_knows_is_uncertain_and_never_repeated(
     assert len(sends(faults)) == 1
 
 
+async def test_a_tenant_that_wants_it_at_least_once_has_such_a_send_repeated(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with an_office(database, tmp_path, clock, faults, config=with_bot(unknown="at_least_once")) as house:
+        conversation = await asked_and_answered(house, clock)
+        faults.begin(Answer(200, {"ok": True, "result": {"date": 1}}))
+        await goes_by(house, clock, DUE)
+        task = (await the_followup(house)).id
+        await eventually(lambda: has_outcomes(house, task, ["not_sent"]))
+        await goes_by(house, clock, timedelta(seconds=2))
+        await house.until_state(task, "fired")
+        assert await outcomes(house, task) == ["not_sent", "accepted"]
+        assert await house.heard(conversation.id) == [ANSWER, REMINDER]
+    assert len(sends(faults)) == 2
+
+
 async def test_a_service_stopped_in_the_middle_of_a_send_does_not_send_again(
     database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
 ) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from sqlalchemy import select
 
 from app.http import application
 from app.inbox import GATHER
+from channels.whatsapp.codes import why
+from channels.whatsapp.reconcile import LOOKS
+from scheduler import find
 from scheduler.book import Booking, book
 from scheduler.find import Found
 from scheduler.retry import BUDGET
@@ -102,17 +106,23 @@ class Office:
 
 
 @pytest.fixture
-async def twilio() -> AsyncIterator[TwilioServer]:
-    async with TwilioServer() as twilio:
+async def twilio(clock: MovableClock) -> AsyncIterator[TwilioServer]:
+    async with TwilioServer(now=lambda: clock.at) as twilio:
         yield twilio
 
 
 @asynccontextmanager
 async def an_office(
-    database: Database, directory: Path, clock: MovableClock, twilio: TwilioServer, *lines: Any, **followups: Any
+    database: Database,
+    directory: Path,
+    clock: MovableClock,
+    twilio: TwilioServer,
+    *lines: Any,
+    unknown: str = "at_least_once",
+    **followups: Any,
 ) -> AsyncIterator[Office]:
     section = {"account_sid": twilio.account_sid, "auth_token": twilio.auth_token, "sender": twilio.sender}
-    config = {"channels": {"whatsapp": section}}
+    config = {"channels": {"whatsapp": {**section, "unknown": unknown}}}
     script = Script(*(lines or BOOKED), **followups)
     more: dict[str, Any] = {"config": config, "twilio_api_url": twilio.url, "public_url": PUBLIC}
     with a_port() as (listener, here):
@@ -184,7 +194,7 @@ async def test_a_message_that_failed_after_all_says_why_and_is_not_sent_again(of
     for late in ("failed", "sent", "delivered"):
         await office.reports(late)
     await office.goes_by(timedelta(hours=1))
-    assert await office.deliveries("provider_status", "reason") == [("failed", "error 63016")]
+    assert await office.deliveries("provider_status", "reason") == [("failed", why(63016))]
     assert office.sent == [ANSWER, REMINDER]
 
 
@@ -198,34 +208,220 @@ async def test_what_becomes_of_one_message_changes_no_other(office: Office) -> N
 # Sends whose fate nobody knows
 
 
-@pytest.mark.parametrize("fault", [Drop(accepted=True), Drop(), BAD_GATEWAY, Accept(with_sid=False)])
-async def test_a_send_whose_fate_nobody_knows_is_uncertain_and_never_repeated(
+async def is_lost(office: Office) -> None:
+    """Let the follow-up's time come, and wait until its send is one that nobody knows of."""
+    await office.goes_by(DUE)
+    await office.has_tried("unknown")
+
+
+@pytest.mark.parametrize("fault", [Drop(accepted=True), Accept(with_sid=False)])
+async def test_a_message_that_was_taken_though_nobody_was_told_is_found_and_not_sent_twice(
     database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer, fault: Behaviour
 ) -> None:
     async with an_office(database, tmp_path, clock, twilio) as office:
         conversation = await office.hears("remind me in 10 seconds to call Ana")
         twilio.behave(fault)
-        task = await office.falls_due("uncertain")
-        assert len(str(task.error)) > 10
-        await office.goes_by(timedelta(hours=1))
+        await is_lost(office)
+        await office.goes_by(LOOKS[0] - timedelta(seconds=0.1))
+        assert twilio.lists == []
     async with an_office(database, tmp_path, clock, twilio) as office:
+        task = await office.falls_due(span=timedelta(seconds=0.1))
         await office.goes_by(timedelta(hours=1))
-        assert (await office.followup()).state == "uncertain"
-        assert await office.deliveries("outcome", "provider_id") == [("unknown", None)]
+        assert task.outcome == "delivered"
+        assert await office.deliveries("outcome", "provider_id") == [("accepted", twilio.messages[-1].sid)]
         assert await office.house.heard(conversation) == [ANSWER, REMINDER]
     assert office.tried == [ANSWER, REMINDER]
 
 
-@pytest.mark.parametrize("status", ["sent", "failed"])
-async def test_a_callback_proves_that_a_send_whose_answer_was_lost_was_taken(office: Office, status: str) -> None:
+@pytest.mark.parametrize("fault", [Drop(), BAD_GATEWAY])
+async def test_a_message_that_twilio_does_not_have_when_asked_twice_is_sent_again(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer, fault: Behaviour
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio) as office:
+        conversation = await office.hears("remind me in 10 seconds to call Ana")
+        twilio.behave(fault)
+        await is_lost(office)
+        await office.goes_by(LOOKS[0])
+        await has_not_found(office, 1)
+        assert office.tried == [ANSWER, REMINDER]
+        await office.goes_by(LOOKS[1] - LOOKS[0])
+        await office.has_tried("not_sent")
+        await office.falls_due(span=timedelta(seconds=2))
+        assert await office.deliveries("outcome") == ["not_sent", "accepted"]
+        assert await office.house.heard(conversation) == [ANSWER, REMINDER]
+    assert office.sent == [ANSWER, REMINDER]
+    assert office.script.asked_for_followups() == 1
+
+
+async def has_not_found(office: Office, times: int) -> None:
+    async def has() -> bool:
+        return await office.deliveries("not_found") == [times]
+
+    await eventually(has)
+    await office.house.until_state((await office.followup()).id, "scheduled")
+
+
+async def test_a_list_that_is_behind_at_the_first_look_is_asked_again(office: Office) -> None:
     await office.hears("remind me in 10 seconds to call Ana")
     office.twilio.behave(Drop(accepted=True))
-    await office.falls_due("uncertain")
-    await office.reports(status)
-    expected = ("accepted", office.twilio.messages[-1].sid, status)
-    assert await office.deliveries("outcome", "provider_id", "provider_status") == [expected]
-    await office.goes_by(timedelta(hours=1))
+    await is_lost(office)
+    office.twilio.messages[-1].is_listed = False
+    await office.goes_by(LOOKS[0])
+    await has_not_found(office, 1)
+    office.twilio.messages[-1].is_listed = True
+    await office.falls_due(span=LOOKS[1] - LOOKS[0])
     assert office.tried == [ANSWER, REMINDER]
+
+
+async def test_a_tenant_that_wants_it_at_most_once_has_it_left_uncertain(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio, unknown="at_most_once") as office:
+        conversation = await office.hears("remind me in 10 seconds to call Ana")
+        twilio.behave(Drop())
+        await is_lost(office)
+        await office.goes_by(LOOKS[0])
+        await has_not_found(office, 1)
+        task = await office.falls_due("uncertain", span=LOOKS[1] - LOOKS[0])
+        assert len(str(task.error)) > 10
+        await office.goes_by(timedelta(hours=1))
+        assert await office.house.heard(conversation) == [ANSWER, REMINDER]
+    assert office.tried == [ANSWER, REMINDER]
+
+
+async def test_a_twilio_that_is_down_when_asked_is_not_taken_for_no_and_asked_again(office: Office) -> None:
+    await office.hears("remind me in 10 seconds to call Ana")
+    office.twilio.behave(Drop(accepted=True))
+    await is_lost(office)
+    before = (await office.followup()).due_at
+    async with office.twilio.down():
+        await office.goes_by(LOOKS[0])
+        await eventually(lambda: waits_anew(office, before))
+    office.twilio.behave_when_asked(BAD_GATEWAY)
+    before = (await office.followup()).due_at
+    await office.goes_by(LOOKS[0])
+    await eventually(lambda: waits_anew(office, before))
+    assert await office.deliveries("not_found") == [0]
+    await office.falls_due(span=timedelta(minutes=5))
+    assert office.tried == [ANSWER, REMINDER]
+
+
+async def waits_anew(office: Office, before: datetime) -> bool:
+    task = await office.followup()
+    return task.state == "scheduled" and task.due_at > before
+
+
+async def test_the_same_words_twice_are_told_apart(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio, "Hello.", followups=(REMINDER, REMINDER)) as office:
+        conversation = await office.hears("hello")
+        tasks = []
+        for fault in (Drop(), Accept()):
+            twilio.behave(fault)
+            due = Booking("acme", "followup", timedelta(), conversation, "whatsapp", {"about": "call Ana"})
+            async with database.transaction() as connection:
+                tasks.append((await book(connection, clock, due)).id)
+            office.house.wake()
+            if isinstance(fault, Drop):
+                await office.has_tried("unknown")
+            else:
+                await office.house.until_state(tasks[1], "fired")
+        for look in (LOOKS[0], LOOKS[1] - LOOKS[0], timedelta(seconds=2)):
+            await office.goes_by(look)
+            await eventually(partial(rests, office, tasks[0]))
+        await office.house.until_state(tasks[0], "fired")
+    assert office.sent == ["Hello.", REMINDER, REMINDER]
+    assert office.tried == ["Hello.", REMINDER, REMINDER, REMINDER]
+
+
+@pytest.mark.parametrize("is_given_up", [False, True])
+@pytest.mark.parametrize(
+    ("status", "state", "outcome"), [("sent", "fired", "accepted"), ("failed", "failed", "rejected")]
+)
+async def test_a_callback_settles_a_send_whose_answer_was_lost_while_it_waits_and_after_it_was_given_up(
+    database: Database,
+    tmp_path: Path,
+    clock: MovableClock,
+    twilio: TwilioServer,
+    status: str,
+    state: str,
+    outcome: str,
+    is_given_up: bool,
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio, unknown="at_most_once") as office:
+        conversation = await office.hears("remind me in 10 seconds to call Ana")
+        twilio.behave(Drop(accepted=True))
+        await is_lost(office)
+        if is_given_up:
+            twilio.messages[-1].is_listed = False
+            await office.goes_by(LOOKS[0])
+            await has_not_found(office, 1)
+            await office.falls_due("uncertain", span=LOOKS[1])
+        looked = len(twilio.lists)
+        await office.reports(status, 63024 if status == "failed" else None)
+        task = await office.house.until_state((await office.followup()).id, state)
+        expected = (outcome, twilio.messages[-1].sid, status)
+        assert await office.deliveries("outcome", "provider_id", "provider_status") == [expected]
+        assert "error 63024" in str(task.error) if status == "failed" else task.error is None
+        assert (await office.house.log(conversation))[-1].seq == task.message_seq
+        await office.goes_by(timedelta(hours=1))
+        assert await office.house.heard(conversation) == [ANSWER, REMINDER]
+        assert len(twilio.lists) == looked
+    assert office.tried == [ANSWER, REMINDER]
+
+
+async def test_stopped_after_twilio_took_it_and_restarted_twice_it_is_seen_once(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio) as office:
+        conversation = await office.hears("remind me in 10 seconds to call Ana")
+        twilio.behave(Hang(accepted=True))
+        await office.goes_by(DUE)
+        await twilio.attempts(2)
+        (task,) = await office.house.tasks()
+        poller = office.house.run.poller
+        assert poller is not None
+        await poller.stop(grace=timedelta(0))
+    async with an_office(database, tmp_path, clock, twilio) as office:
+        await eventually(partial(rests, office, task.id))
+        assert twilio.lists == []
+    clock.move(LOOKS[0])
+    async with an_office(database, tmp_path, clock, twilio) as office:
+        await office.house.until_state(task.id, "fired")
+        await office.goes_by(timedelta(hours=1))
+        assert await office.house.heard(conversation) == [ANSWER, REMINDER]
+    assert [form["Body"] for form in twilio.creates] == office.sent == [ANSWER, REMINDER]
+
+
+async def test_a_long_text_whose_second_part_was_lost_is_said_whole_and_its_first_part_once(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    told = "\n\n".join(f"{number}. " + "a *sentence* of **some** length. " * 40 for number in (1, 2, 3))
+    for fault, tried in ((Drop(accepted=True), ["1.", "2.", "3."]), (Drop(), ["1.", "2.", "2.", "3."])):
+        twilio.creates.clear()
+        twilio.messages.clear()
+        async with an_office(database, tmp_path, clock, twilio, followups=(told,)) as office:
+            sender = f"whatsapp:+14155550{len(tried)}00"
+            conversation = await office.hears("remind me in 10 seconds to call Ana", sender)
+            (task,) = await office.house.tasks(states=("scheduled",))
+            twilio.behave(Accept(), fault)
+            for span in (DUE, LOOKS[0], LOOKS[1] - LOOKS[0], timedelta(seconds=2)):
+                await office.goes_by(span)
+                await eventually(partial(rests, office, task.id))
+            assert [text[:2] for text in office.tried[1:]] == tried
+            assert [text[:2] for text in office.sent[1:]] == ["1.", "2.", "3."]
+            assert (await office.house.until_state(task.id, "fired")).outcome == "delivered"
+            assert len(await office.house.heard(conversation)) == 2
+
+
+async def rests(office: Office, task: int) -> bool:
+    """Whether a task waits for its time, or has ended."""
+    async with office.house.service.database.transaction() as connection:
+        found = await find.get(connection, "acme", task)
+    return found is not None and (
+        found.state == "fired" or (found.state == "scheduled" and found.due_at > office.clock.at)
+    )
 
 
 async def test_a_callback_that_comes_before_the_answer_is_believed_when_no_answer_comes(
@@ -298,7 +494,7 @@ async def test_a_long_text_resumes_at_the_part_that_did_not_go_out_even_after_a_
     database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
 ) -> None:
     told = "\n\n".join(f"{number}. " + "a sentence of some length. " * 50 for number in (1, 2, 3))
-    followups = {"followups": (told,)}
+    followups: dict[str, Any] = {"followups": (told,)}
     async with an_office(database, tmp_path, clock, twilio, **followups) as office:
         conversation = await office.hears("remind me in 10 seconds to call Ana")
         twilio.behave(Accept(), Reject(429, 20429))

@@ -1,6 +1,6 @@
 import pytest
 
-from channels.whatsapp.address import key
+from channels.whatsapp.address import forms, key
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,7 @@ from channels.whatsapp.address import key
 )
 def test_two_forms_of_one_number_have_one_key(one: str, other: str) -> None:
     assert key(one) == key(other) == other
+    assert forms(one) == forms(other) == [other, one]
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,4 @@ def test_two_forms_of_one_number_have_one_key(one: str, other: str) -> None:
 )
 def test_any_other_address_is_its_own_key(address: str) -> None:
     assert key(address) == address
+    assert address in forms(address)

@@ -4,8 +4,9 @@ import pytest
 from pydantic import SecretStr
 
 from channels.errors import Malformed, Refused
-from channels.message import Inbound
-from channels.whatsapp.inbound import Status, read_message, read_status
+from channels.message import Inbound, Status
+from channels.whatsapp import codes
+from channels.whatsapp.inbound import read_message, read_status
 from channels.whatsapp.section import WhatsAppSection
 from tests.support.twilio_server import Message, TwilioServer
 
@@ -127,14 +128,14 @@ def test_a_status_is_read(twilio: TwilioServer, section: WhatsAppSection) -> Non
     message = sent(twilio)
     assert read_status(section, twilio.status_form(message, "delivered")) == Status(message.sid, "delivered")
     assert read_status(section, twilio.status_form(message, "undelivered", 63016)) == Status(
-        message.sid, "undelivered", 63016
+        message.sid, "undelivered", codes.why(63016)
     )
 
 
 @pytest.mark.parametrize("code", ["", "0", "none", "²", "-1"])
-def test_an_error_code_that_is_none_is_none(twilio: TwilioServer, section: WhatsAppSection, code: str) -> None:
+def test_an_error_code_that_is_none_is_no_reason(twilio: TwilioServer, section: WhatsAppSection, code: str) -> None:
     form = [*twilio.status_form(sent(twilio), "failed"), ("ErrorCode", code)]
-    assert read_status(section, form).error_code is None
+    assert read_status(section, form).reason is None
 
 
 def test_a_status_without_id_or_of_another_account_is_not_taken(twilio: TwilioServer, section: WhatsAppSection) -> None:

@@ -209,3 +209,21 @@ async def test_many_are_booked_in_one_statement_each_knowing_its_own_row(
     abouts = {one.id: (await row_of(database, one.id)).payload["about"] for one in booked}
     assert [abouts[one.id] for one in booked] == ["2", "5", "1", "1", "0"]
     assert [one.due_at - clock.at for one in booked] == [timedelta(seconds=n) for n in (2, 5, 1, 1, 0)]
+
+
+async def test_many_with_the_same_keys_in_another_order_do_not_wait_for_each_other(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    keys = [f"key {n}" for n in range(50)]
+
+    async def book_all(order: int) -> list[Booked]:
+        wanted = [
+            Booking("acme", "followup", HOUR, conversation, "web", {"about": key}, idempotency_key=key)
+            for key in sorted(keys, reverse=order % 2 == 1)
+        ]
+        async with database.transaction() as connection:
+            return await book_many(connection, clock, wanted)
+
+    booked = await asyncio.gather(*(book_all(n) for n in range(4)))
+    assert len({one.id for many in booked for one in many}) == 50
+    assert sum(not one.replay for many in booked for one in many) == 50

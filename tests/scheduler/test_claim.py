@@ -281,3 +281,16 @@ async def test_two_workers_released_on_the_same_row_make_one_claim(database: Dat
         await a_followup(connection, clock, await a_conversation(connection))
     claims = await asyncio.gather(*(take(database, clock, f"worker {n}") for n in range(4)))
     assert sorted(map(len, claims)) == [0, 0, 0, 1]
+
+
+async def test_conversations_that_somebody_holds_do_not_hide_the_others_from_a_small_claim(
+    database: Database, clock: MovableClock
+) -> None:
+    async with database.transaction() as connection:
+        held = [await a_conversation(connection, address=f"held {n}") for n in range(3)]
+        for conversation in held:
+            await a_turn(connection, clock, conversation)
+        free = await a_turn(connection, clock, await a_conversation(connection, address="free"))
+    async with database.transaction() as connection:
+        await connection.execute(text("select from conversations where id = any(:held) for update"), {"held": held})
+        assert [task.id for task in await take(database, clock, speak=1)] == [free.id]

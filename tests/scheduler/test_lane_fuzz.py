@@ -71,6 +71,8 @@ class World:
 
     async def bury(self, task: Task) -> None:
         """A worker died with this task: recovery returns it, and what the dead would commit counts for nothing."""
+        if task.attempt > 1:  # it comes back after a pause
+            self.retried.add(task.id)
         async with self.database.transaction() as connection:
             await connection.execute(
                 text("update tasks set worker = 'dead' where id = :id and fence = :fence"),

@@ -1,6 +1,7 @@
 """What an operator may do to a task that has ended."""
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -83,16 +84,18 @@ async def test_a_retried_followup_is_said_in_the_words_it_had_with_all_its_attem
     assert (again.id, again.text, again.lane, again.attempt, again.sending) == (saying.id, "Call Ana", True, 1, False)
 
 
-async def test_a_retried_turn_is_answered_anew(database: Database, clock: MovableClock) -> None:
+async def test_a_retried_turn_says_what_it_had_since_nothing_is_left_to_answer(
+    database: Database, clock: MovableClock
+) -> None:
     async with database.transaction() as connection:
         await a_turn(connection, clock, await a_conversation(connection))
     (turn,) = await take(database, clock)
     async with database.transaction() as connection:
-        await settle.open_door(connection, clock, turn, "Sorry")
+        await settle.open_door(connection, clock, turn, "We open at nine.")
         await settle.fail(connection, clock, turn, "refused")
         assert await operate.retry(connection, clock, "acme", turn.id, WHO)
     (again,) = await take(database, clock)
-    assert (again.id, again.text, again.sending) == (turn.id, None, False)
+    assert (again.id, again.text, again.sending) == (turn.id, "We open at nine.", False)
 
 
 async def test_what_is_resumed_still_stands_behind_the_second_door(database: Database, clock: MovableClock) -> None:
@@ -103,3 +106,19 @@ async def test_what_is_resumed_still_stands_behind_the_second_door(database: Dat
         assert await operate.resume(connection, clock, "acme", saying.id, "Twilio: delivered")
     (again,) = await take(database, clock)
     assert (again.id, again.sending, again.text) == (saying.id, True, "Call Ana")
+
+
+async def test_what_waits_behind_the_second_door_for_a_word_is_resumed_too_and_nothing_else_that_waits(
+    database: Database, clock: MovableClock
+) -> None:
+    saying = await a_task_to_say(database, clock)
+    for has_begun in (False, True):
+        async with database.transaction() as connection:
+            if has_begun:
+                await settle.open_door(connection, clock, saying, "Call Ana")
+            await settle.give_back(connection, clock, saying, delay=timedelta(minutes=5), error="lost", is_fault=False)
+            assert await operate.resume(connection, clock, "acme", saying.id, "Twilio: sent") is has_begun
+        assert bool(await take(database, clock)) is has_begun
+        if not has_begun:
+            clock.move(timedelta(minutes=5))
+            (saying,) = await take(database, clock)

@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.book import BOOKED_BEFORE
@@ -19,12 +19,13 @@ from scheduler.claim import (
     NEXT_DUE,
     PATIENCE,
 )
-from scheduler.find import OLDEST_DUE
+from scheduler.find import COUNT_TROUBLED, FAILED, OLDEST_DUE, search_for, search_for_one
 from scheduler.gather import JOIN
 from scheduler.hold import RELEASE
 from scheduler.lease import RENEW
 from scheduler.recovery import HOLDERS, RECOVER
 from scheduler.settle import END, GIVE_BACK, KEEP_TEXT
+from scheduler.task import TROUBLED
 from store.database import Database, bucket_of
 from tests.support.factories import a_conversation
 
@@ -132,7 +133,16 @@ QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
     (
         "give back",
         GIVE_BACK,
-        {**BASE, "delay": None, "hold": None, "error": None, "is_fault": False, "is_unsent": False, "words": None},
+        {
+            **BASE,
+            "delay": None,
+            "hold": None,
+            "error": None,
+            "is_fault": False,
+            "is_unsent": False,
+            "words": None,
+            "message_seq": None,
+        },
         ["tasks_pkey"],
     ),
     ("keep text", KEEP_TEXT, {**BASE, "words": "words"}, ["tasks_pkey"]),
@@ -185,6 +195,30 @@ QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
         ["tasks_pkey"],
     ),
 ]
+
+
+def asked_for(connection: AsyncConnection, question: Select[Any]) -> str:
+    return str(question.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True}))
+
+
+async def test_what_an_operator_looks_for_is_found_by_the_index_of_what_went_wrong(full: Database) -> None:
+    async with full.transaction() as connection:
+        await connection.execute(
+            text("update tasks set state = 'failed', error = 'no', outcome = null, ended_at = now() where id < 9")
+        )
+        await connection.execute(text("analyze tasks"))
+        for states in (("failed",), ("uncertain",), TROUBLED):
+            for tenant in (None, "acme"):
+                plan = await plan_for_these(
+                    connection, asked_for(connection, search_for(tenant=tenant, states=states)), {}
+                )
+                assert "using tasks_troubled" in plan, plan
+        for statement, given in ((COUNT_TROUBLED, {}), (FAILED, {"tenant": "acme"}), (FAILED, {"tenant": None})):
+            plan = await plan_for_these(connection, statement, given)
+            assert "tasks_troubled" in plan, plan
+        plan = await plan_for_these(connection, asked_for(connection, search_for_one(None, 4711)), {})
+        assert "Seq Scan on tasks" not in plan, plan
+        assert "tasks_pkey" in plan, plan
 
 
 SETTLING = {"end", "give back", "keep text", "renew"}

@@ -18,6 +18,7 @@ from scheduler import cancel, recovery, settle
 from scheduler.clock import Clock
 from scheduler.errors import TryAgain
 from scheduler.poller import DUE, Poller
+from scheduler.retention import KEPT
 from scheduler.retry import BUDGET, LONGEST, QUARANTINE
 from scheduler.task import Task
 from store.database import Database, bucket_of
@@ -43,6 +44,7 @@ class Worker:
         self.database, self.clock = Database(url, pool_size=5), clock
         self.signals = Signals(self.database)
         self.performed: list[Task] = []
+        self.counted: list[tuple[str, int]] = []
         self._given = perform or self.deliver
         self.poller = Poller(
             self.database,
@@ -50,6 +52,7 @@ class Worker:
             self.signals,
             self._perform,
             name=name,
+            count=lambda event, task: self.counted.append((event, task.id)),
             **{"interval": MINUTE, **how},  # type: ignore[arg-type]
         )
 
@@ -362,6 +365,7 @@ async def test_a_task_under_which_every_worker_dies_is_given_up_before_it_kills_
     assert await states(database) == {deadly: "failed", unresolved: "fired"}
     assert [task.id for task in worker.performed] == [unresolved], "what may have gone out is still found out about"
     assert "worker is killed" in (await fields(database, deadly, "error"))[0]
+    assert worker.counted == [("quarantined", deadly)]
 
 
 @pytest.mark.parametrize(
@@ -467,6 +471,31 @@ async def test_a_task_whose_lease_was_lost_is_stopped_and_settles_nothing(
         later = await book_followups(worker.database, worker.clock)
         worker.signals.hint(DUE)
         await eventually(lambda: [task.id for task in worker.performed] == [booked, *later])
+        assert worker.counted == [("lease lost", booked)]
+
+
+async def test_a_poller_deletes_what_ended_long_ago_again_and_again_and_goes_on_after_trouble(
+    database: Database, database_url: str, clock: MovableClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def leave_one_behind() -> None:
+        (task,) = await book_turns(database, clock)
+        async with database.transaction() as connection:
+            await cancel.cancel(connection, clock, "acme", [task])
+        clock.move(KEPT + SECOND)
+
+    async with (
+        a_proxy(database_url) as (proxy, through),
+        working(through, clock=clock, delete_old_every=SECOND / 100) as worker,
+    ):
+        for _ in range(2):
+            await leave_one_behind()
+            await eventually(lambda: all_in(database, "cancelled", 0))
+        proxy.cut()
+        await leave_one_behind()
+        await eventually(lambda: "could not delete what ended long ago" in caplog.text)
+        proxy.mend()
+        await eventually(lambda: all_in(database, "cancelled", 0))
+        assert worker.performed == []
 
 
 async def test_the_claims_of_a_dead_worker_are_recovered_by_a_living_one(database: Database, database_url: str) -> None:

@@ -141,6 +141,17 @@ async def test_words_once_kept_are_not_lost_by_giving_back_without_any(database:
     assert await fields(database, task.id, "text") == ("second",)
 
 
+async def test_what_is_nobodys_fault_is_told_and_not_counted_and_the_message_it_is_taken_for_is_kept(
+    database: Database, clock: MovableClock
+) -> None:
+    task = await a_claim(database, clock)
+    await give_back(database, clock, task, error="lost", is_fault=False, message_seq=7)
+    assert await fields(database, task.id, "attempt", "error", "message_seq") == (0, "lost", 7)
+    (task,) = await take(database, clock)
+    await give_back(database, clock, task, error="busy")
+    assert await fields(database, task.id, "attempt", "error", "message_seq") == (1, "busy", 7)
+
+
 async def test_what_went_through_the_second_door_stays_there_unless_it_certainly_did_not_go_out(
     database: Database, clock: MovableClock
 ) -> None:

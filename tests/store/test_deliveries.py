@@ -1,13 +1,16 @@
 """Deliveries: attempts, their outcomes, and what providers say later."""
 
+import asyncio
+
 import pytest
 from sqlalchemy import RowMapping, select
 from sqlalchemy.exc import IntegrityError
 
 from store import deliveries
 from store.database import Database
-from store.deliveries import Delivery
+from store.deliveries import Delivery, Noted
 from tests.support.factories import a_conversation, a_tenant
+from tests.support.wait import eventually
 
 TASK = 12
 
@@ -32,7 +35,7 @@ async def end(
 
 async def note(
     database: Database, delivery: int, status: str, *, tenant: str = "acme", reason: str | None = None
-) -> bool:
+) -> Noted | None:
     async with database.transaction() as connection:
         return await deliveries.note_status(connection, tenant, delivery, "SM1", status, reason)
 
@@ -95,15 +98,59 @@ async def test_what_was_accepted_has_the_providers_id(database: Database, conver
     assert (await row_of(database, delivery))["outcome"] is None
 
 
-async def test_a_callback_proves_that_an_attempt_nobody_knew_about_went_out(
+@pytest.mark.parametrize(
+    ("status", "outcome"), [("sent", "accepted"), ("failed", "rejected"), ("canceled", "rejected")]
+)
+async def test_a_callback_tells_what_became_of_an_attempt_nobody_knew_about_or_thought_unsent(
+    database: Database, conversation: int, status: str, outcome: str
+) -> None:
+    for before in (None, "unknown", "not_sent"):
+        delivery = await start(database, conversation)
+        if before is not None:
+            await end(database, delivery, before, "it timed out")
+        assert await note(database, delivery, status, reason="error 63024") == Noted(TASK, is_news=True)
+        assert await note(database, delivery, "delivered") == Noted(TASK, is_news=False)
+        row = await row_of(database, delivery)
+        assert (row["outcome"], row["provider_id"], row["reason"]) == (outcome, "SM1", "error 63024")
+
+
+async def test_a_callback_that_meets_the_end_of_a_send_waits_for_it_and_prevails(
     database: Database, conversation: int
 ) -> None:
-    cut_off, unknown = await start(database, conversation), await start(database, conversation)
-    await end(database, unknown, "unknown", "it timed out")
-    for delivery in (cut_off, unknown):
-        assert await note(database, delivery, "delivered")
-        row = await row_of(database, delivery)
-        assert (row["outcome"], row["provider_id"], row["provider_status"]) == ("accepted", "SM1", "delivered")
+    delivery = await start(database, conversation)
+    async with database.transaction() as connection:
+        await deliveries.end(connection, "acme", delivery, "unknown", "it timed out", None)
+        callback = asyncio.create_task(note(database, delivery, "sent"))
+        await eventually(lambda: waits_for_a_lock(database))
+    assert await callback == Noted(TASK, is_news=True)
+    row = await row_of(database, delivery)
+    assert (row["outcome"], row["provider_id"], row["reason"]) == ("accepted", "SM1", None)
+
+
+async def waits_for_a_lock(database: Database) -> bool:
+    async with database.transaction() as connection:
+        waiting = await connection.exec_driver_sql(
+            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        )
+        return bool(waiting.scalar_one())
+
+
+async def test_what_was_thought_unsent_may_turn_out_accepted(database: Database, conversation: int) -> None:
+    delivery = await start(database, conversation)
+    await end(database, delivery, "not_sent", "not found twice")
+    async with database.transaction() as connection:
+        assert not await deliveries.end(connection, "acme", delivery, "unknown", "hm", None)
+        assert await deliveries.end(connection, "acme", delivery, "accepted", None, "SM1")
+        assert not await deliveries.end(connection, "acme", delivery, "not_sent", "hm", None)
+    assert (await row_of(database, delivery))["outcome"] == "accepted"
+
+
+async def test_a_providers_id_is_known_as_somebodys_within_its_tenant(database: Database, conversation: int) -> None:
+    await end(database, await start(database, conversation), "accepted", provider_id="SM1")
+    async with database.transaction() as connection:
+        await a_tenant(connection, "rival")
+        assert await deliveries.known_ids(connection, "acme", ["SM1", "SM2"]) == {"SM1"}
+        assert await deliveries.known_ids(connection, "rival", ["SM1"]) == set()
 
 
 async def test_a_callback_changes_no_outcome_that_is_known_and_a_reason_is_kept(

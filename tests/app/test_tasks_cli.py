@@ -1,0 +1,224 @@
+"""What an operator does on the command line about tasks that went wrong."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from app.cli.tasks import tasks
+from scheduler import operate, settle
+from scheduler.clock import Clock
+from scheduler.events import story
+from scheduler.poller import DUE
+from store import deliveries
+from store.database import Database
+from store.signals import Signals
+from tests.support.claims import fields, take
+from tests.support.factories import a_conversation, a_followup, states
+from tests.support.shell import Shell
+from tests.support.wait import eventually
+
+CLOCK = Clock()
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def shell(tmp_path: Path, database_url: str) -> Shell:
+    return Shell(tmp_path, database_url)
+
+
+async def ended_badly(
+    database: Database, count: int, *, tenant: str = "acme", becomes: str = "failed", error: str = "no such number"
+) -> list[int]:
+    """Return follow-ups that were written and whose send ended so."""
+    async with database.transaction() as connection:
+        conversation = await a_conversation(connection, tenant)
+        booked = [(await a_followup(connection, CLOCK, conversation, tenant=tenant)).id for _ in range(count)]
+    for task in await take(database, CLOCK, work=count):
+        async with database.transaction() as connection:
+            await settle.keep_text(connection, CLOCK, task, "Call Ana")
+    for _ in booked:
+        (task,) = await take(database, CLOCK, work=0)
+        async with database.transaction() as connection:
+            await settle.open_door(connection, CLOCK, task, "Call Ana")
+            if becomes == "failed":
+                await settle.fail(connection, CLOCK, task, error)
+            else:
+                await settle.leave_uncertain(connection, CLOCK, task, error, 3)
+    return booked
+
+
+async def last_line(database: Database, task: int) -> tuple[str, str | None]:
+    async with database.transaction() as connection:
+        event = (await story(connection, "acme", task))[-1]
+        return event.event, event.detail
+
+
+async def test_ten_permanent_failures_are_listed_and_counted_some_retried_and_the_rest_discarded(
+    shell: Shell, database: Database
+) -> None:
+    failed = await ended_badly(database, 10)
+    (theirs,) = await ended_badly(database, 1, tenant="rival")
+    (uncertain,) = await ended_badly(database, 1, becomes="uncertain", error="cut off")
+
+    listed = await shell.json("tasks", "list", "--status", "failed", "--tenant", "acme")
+    assert sorted(row["id"] for row in listed) == failed
+    assert {(row["error"], row["age"][-1]) for row in listed} == {("no such number", "s")}
+    troubled = await shell.json("tasks", "list", "--status", "troubled")
+    assert sorted(row["id"] for row in troubled) == sorted([*failed, theirs, uncertain])
+
+    assert await shell.run("tasks", "retry", "--all", "--tenant", "acme", "--dry-run") == (
+        0,
+        "10 tasks would be retried",
+    )
+    words = ("--by", "eva", "--why", "the number was  mended")
+    assert await shell.run("tasks", "retry", str(failed[1]), str(failed[0]), *words) == (
+        0,
+        f"task {failed[1]}: retried\ntask {failed[0]}: retried",
+    )
+    assert await fields(database, failed[0], "state", "text", "attempt", "sending") == (
+        "scheduled",
+        "Call Ana",
+        0,
+        False,
+    )
+    assert await last_line(database, failed[0]) == ("retried", "eva: the number was mended")
+
+    every = ("--all", "--status", "failed", "--tenant", "acme")
+    assert await shell.json("tasks", "discard", *every, "--by", "eva", "--why", "too late") == {"discarded": failed[2:]}
+    assert await last_line(database, failed[9]) == ("discarded", "eva: too late")
+    now = await states(database)
+    assert [now[task] for task in failed] == ["scheduled"] * 2 + ["cancelled"] * 8
+    assert (now[theirs], now[uncertain]) == ("failed", "uncertain")
+    assert await shell.run("tasks", "discard", *every, "--why", "too late") == (0, "0 tasks discarded")
+
+
+async def test_nothing_is_done_when_one_of_the_tasks_is_in_another_state_and_each_is_told_the_way_out(
+    shell: Shell, database: Database
+) -> None:
+    (failed,) = await ended_badly(database, 1)
+    (uncertain,) = await ended_badly(database, 1, becomes="uncertain", error="cut off")
+    code, said = await shell.run("tasks", "retry", str(failed), str(uncertain), "999999")
+    assert code == 2
+    assert said.splitlines() == [
+        f"vuelvo: task {uncertain} is uncertain, not failed: look whether it arrived, and say so with vuelvo tasks settle",
+        "vuelvo: there is no task 999999",
+        "vuelvo: nothing was done",
+    ]
+    code, said = await shell.run("tasks", "settle", str(failed), "--delivered", "--why", "seen in the chat")
+    assert (code, said) == (
+        2,
+        f"vuelvo: task {failed} is failed, not uncertain: vuelvo tasks retry has it done again,"
+        " vuelvo tasks discard puts it away",
+    )
+    code, said = await shell.run("tasks", "retry", "--all", "--tenant", "nobody")
+    assert (code, said) == (2, "vuelvo: there is no tenant 'nobody': see vuelvo tenants list")
+    assert await states(database) == {failed: "failed", uncertain: "uncertain"}
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("retry",), "--all --status failed"),
+        (("retry", "1", "--all"), "--all --status failed"),
+        (("retry", "1", "--tenant", "acme"), "--all --status failed"),
+        (("retry", "--all", "--status", "uncertain"), "uncertain"),
+        (("discard", "1"), "--why"),
+        (("settle", "1", "--why", "seen"), "--delivered"),
+        (("settle", "1", "--delivered"), "--why"),
+    ],
+)
+def test_what_is_left_out_or_contradicts_itself_is_named_and_exits_with_2(words: tuple[str, ...], problem: str) -> None:
+    result = CliRunner().invoke(tasks, words)
+    assert (result.exit_code, problem in result.output) == (2, True), result.output
+
+
+async def test_an_uncertain_task_is_settled_by_what_somebody_saw(shell: Shell, database: Database) -> None:
+    here, gone = await ended_badly(database, 2, becomes="uncertain", error="cut off")
+    words = ("--by", "eva", "--why", "looked in the chat")
+    assert await shell.run("tasks", "settle", str(here), "--delivered", *words) == (0, f"task {here}: fired")
+    assert await shell.json("tasks", "settle", str(gone), "--not-delivered", *words) == {"id": gone, "state": "failed"}
+    assert await fields(database, here, "state", "outcome") == ("fired", "delivered")
+    assert await fields(database, gone, "state", "error") == ("failed", "not delivered, as eva: looked in the chat")
+    assert await last_line(database, here) == ("settled", "eva: looked in the chat")
+
+
+async def test_a_cancel_is_recorded_with_who_asked(shell: Shell, database: Database) -> None:
+    async with database.transaction() as connection:
+        booked = await a_followup(connection, CLOCK, await a_conversation(connection), due=timedelta(hours=1))
+    assert await shell.run("tasks", "cancel", str(booked.id), "--by", "eva") == (0, f"task {booked.id}: cancelled")
+    assert await last_line(database, booked.id) == ("cancelled", "eva")
+
+
+async def test_a_retry_wakes_the_workers_that_run(shell: Shell, database: Database) -> None:
+    (failed,) = await ended_badly(database, 1)
+    signals = Signals(database)
+    await signals.start()
+    try:
+        await eventually(lambda: signals.is_alive)
+        with signals.subscribe(DUE) as hints:
+            assert await shell.run("tasks", "retry", str(failed)) == (0, f"task {failed}: retried")
+            async with asyncio.timeout(10):
+                await hints.wait(60)
+    finally:
+        await signals.stop()
+
+
+async def test_a_task_is_shown_with_its_story_its_sends_among_it_and_nothing_of_the_customers(
+    shell: Shell, database: Database
+) -> None:
+    worker = "host-1/boot:1/4711/99"
+    async with database.transaction() as connection:
+        conversation = await a_conversation(connection, channel="whatsapp", address="+15551234567")
+        booked = await a_followup(connection, CLOCK, conversation)
+    (writing,) = await take(database, CLOCK, worker)
+    async with database.transaction() as connection:
+        await settle.keep_text(connection, CLOCK, writing, "Call Ana")
+    (saying,) = await take(database, CLOCK, worker)
+    for attempt in range(2):
+        async with database.transaction() as connection:
+            await settle.open_door(connection, CLOCK, saying, "Call Ana")
+            delivery = await deliveries.start(connection, "acme", conversation, booked.id, 0, "whatsapp")
+        async with database.transaction() as connection:
+            if attempt == 0:
+                await deliveries.end(
+                    connection, "acme", delivery, "rejected", "no channel for +1 555 123-4567 (63007)", None
+                )
+                await settle.fail(connection, CLOCK, saying, "no channel for +1 555 123-4567 (63007)")
+                await operate.retry(connection, CLOCK, "acme", booked.id, "eva: the number was mended")
+            else:
+                await deliveries.end(connection, "acme", delivery, "accepted", None, "SM1")
+                await deliveries.note_status(connection, "acme", delivery, "SM1", "delivered", None)
+                await settle.deliver(connection, CLOCK, saying, 3)
+        if attempt == 0:
+            (saying,) = await take(database, CLOCK, "w")
+
+    code, said = await shell.run("tasks", "get", str(booked.id))
+    assert code == 0
+    assert "555" not in said
+    assert "Ana" not in said
+    lines = said.splitlines()
+    date = next(n for n, line in enumerate(lines) if line.endswith(" (UTC)"))
+    assert [line.split("  ", 2)[2] for line in lines[date + 1 :] if line.startswith("  ")] == [
+        "booked: followup",
+        "claimed by host-1 (4711)",
+        "written",
+        "claimed by host-1 (4711)",
+        "sending",
+        "part 1, attempt 1: rejected: no channel for +… (63007)",
+        "failed: no channel for +… (63007)",
+        "retried: eva: the number was mended",
+        "claimed by w",
+        "sending",
+        "part 1, attempt 2: accepted SM1, delivered by now",
+        "fired: delivered (message 3)",
+    ]
+    whole = await shell.json("tasks", "get", str(booked.id))
+    assert [event["event"] for event in whole["events"]][-1] == "fired"
+    assert [(send["attempt"], send["outcome"], send["provider_status"]) for send in whole["deliveries"]] == [
+        (1, "rejected", None),
+        (2, "accepted", "delivered"),
+    ]
+    assert "payload" not in whole
