@@ -158,8 +158,10 @@ async def _write_and_say(
             if task.attempt < ATTEMPTS and not isinstance(problem, UnknownModel | TooSlow):
                 raise TryAgain(str(problem)) from problem
             log.error("a turn of tenant %s got no answer: %s", task.tenant, problem)
-            words = await turn.what_stands(context)  # who is asked to write again must not book it again
-            if not words:
+            words = await turn.what_stands(context)
+            if words:  # and what else was asked for nobody knows; that must be written again, and this must not
+                words += "\n" + phrase("not_finished", context.voice.language)
+            else:
                 words, error = phrase("no_answer", context.voice.language), str(problem)[:500]
             answered_for = True
         finally:

@@ -226,6 +226,7 @@ class Speech:
         for number, words in enumerate(parts):
             if number in arrived:
                 continue
+            await channel.open()
             delivery = await self._begin(number, has_begun=bool(arrived))
             if delivery is None:
                 return

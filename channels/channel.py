@@ -25,6 +25,10 @@ class Channel(Protocol):
         """Cut a message, written in Markdown, into pieces this channel can carry, in order. At least one."""
         ...
 
+    async def open(self) -> None:
+        """Load what sending needs, which can take seconds, before a send is said to have begun. Never raises."""
+        ...
+
     async def send(self, part: Part) -> Outcome:
         """Send one piece once. Never raises for what a provider or a network does, never tries again by itself."""
         ...

@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler import recovery, retention, settle
@@ -181,6 +182,9 @@ class Poller:
         except TryAgain as problem:
             log.warning("task %d of tenant %s, attempt %d: %s", task.id, task.tenant, task.attempt, problem)
             await self._return(task, error=str(problem), delay=backoff(task.attempt))
+        except (OperationalError, InterfaceError, PoolTimeout) as problem:  # an outage is no fault of the task
+            log.warning("task %d of tenant %s waits for the database (%s)", task.id, task.tenant, _name(problem))
+            await self._return(task, error=None, delay=timedelta(seconds=AFTER_TROUBLE))
         except Exception as problem:
             log.exception("task %d of tenant %s failed at attempt %d", task.id, task.tenant, task.attempt)
             await self._return(task, error=f"{_name(problem)}: {problem}", delay=backoff(task.attempt))
@@ -196,7 +200,7 @@ class Poller:
         try:
             async with self._database.transaction() as connection:
                 if error is None:
-                    await settle.give_back(connection, self._clock, task)
+                    await settle.give_back(connection, self._clock, task, delay=delay)
                 elif task.attempt < BUDGET or await settle.is_sending(connection, task):
                     await settle.give_back(connection, self._clock, task, delay=delay, error=_storable(error))
                 else:

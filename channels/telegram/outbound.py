@@ -10,6 +10,7 @@ unknown     everything else: a timeout, a connection lost after the request, 5xx
 """
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -65,6 +66,11 @@ class TelegramChannel:
     def split(self, text: str) -> Parts:
         """Cut Markdown into pieces of Markdown, each at most 4,096 UTF-16 units before and after it is rendered."""
         return split_markdown(text, LIMIT, lambda piece: units(render(piece)[0]))
+
+    async def open(self) -> None:
+        """Load aiogram, and make the bot."""
+        with contextlib.suppress(Exception):  # send says why
+            await self._open()
 
     async def send(self, part: Part) -> Outcome:
         """Send one piece once; a second call is made only after an outright refusal that names what to leave out."""

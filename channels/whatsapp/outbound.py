@@ -76,6 +76,10 @@ class WhatsAppChannel:
         pieces = [markup.convert(piece) for piece in cut]
         return [piece for piece in pieces if piece.strip()] or [""]
 
+    async def open(self) -> None:
+        """Load twilio's client."""
+        await asyncio.to_thread(_client, self._section, _Call(self._connections(), self._api_url))
+
     async def send(self, part: Part) -> Outcome:
         """Send one piece once. Accepted means that Twilio has it; whether WhatsApp took it comes by callback."""
         if not part.text.strip():

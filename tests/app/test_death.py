@@ -104,6 +104,9 @@ class Phone:
     async def typing(self, address: str, thread: str | None, reply_to: str | None) -> None:
         return
 
+    async def open(self) -> None:
+        return
+
     async def close(self) -> None:
         return
 

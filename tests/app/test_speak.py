@@ -87,6 +87,9 @@ class Line:
     async def typing(self, address: str, thread: str | None, reply_to: str | None) -> None:
         return
 
+    async def open(self) -> None:
+        return
+
     async def close(self) -> None:
         self.is_closed = True
 

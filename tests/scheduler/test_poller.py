@@ -13,6 +13,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 from sqlalchemy import make_url, text
+from sqlalchemy.exc import OperationalError
 
 from scheduler import cancel, recovery, settle
 from scheduler.clock import Clock
@@ -277,6 +278,27 @@ async def test_a_poller_with_one_slot_still_does_both_kinds_of_work(database: Da
     await book_followups(database, Clock(), 2)
     async with working(database_url, slots=1):
         await eventually(lambda: all_in(database, "fired", 4))
+
+
+async def test_an_outage_of_the_database_uses_up_no_attempts(
+    database: Database, database_url: str, clock: MovableClock
+) -> None:
+    async def perform(task: Task) -> None:
+        if len(worker.performed) <= BUDGET + 2:
+            raise OperationalError("select", {}, Exception("server closed the connection"))
+        await worker.deliver(task)
+
+    (booked,) = await book_turns(database, clock)
+    async with working(database_url, perform, clock=clock) as worker:
+
+        async def is_done() -> bool:
+            clock.move(SECOND)
+            worker.signals.hint(DUE)
+            return await all_in(database, "fired", 1)
+
+        await eventually(is_done)
+    assert {task.attempt for task in worker.performed} == {1}
+    assert await fields(database, booked, "error") == (None,)
 
 
 async def test_what_fails_is_tried_again_after_growing_pauses_and_then_failed_in_words(
