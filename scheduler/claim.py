@@ -5,7 +5,8 @@ Two statements, one for tasks that speak and one for tasks that are to be writte
 To speak, a task needs its conversation's lane. The statement goes in steps, and the order of the steps is the point:
 1. candidates: what is due, joined to conversations whose lane is free, and more of it than is wanted. Without the join a
    conversation with thousands of due rows behind a held lane would fill the candidates and starve everybody else.
-2. those conversations' rows are locked, skipping what is locked, and the lane is looked at again on the locked row.
+2. those conversations' rows are locked, skipping what is locked, and the lane is looked at again on the locked row: one
+   by one, by its key (for a join the planner reads the whole table), and no more than are wanted.
 3. the first due task of each, chosen without a look at locks, and only then locked: where somebody holds that very row,
    the conversation is left alone, since its second must not pass the first. (A partial unique index instead of the lane
    would fail a whole batch when two due rows share a conversation; a NOT EXISTS alone would let an earlier row that
@@ -82,12 +83,13 @@ talk as (
     select bucket, tenant, conversation, min(due_at) as due_at, min(id) as id from due group by 1, 2, 3),
 free as materialized (
     select talk.*
-      from talk
-      join conversations c on c.bucket = talk.bucket and c.tenant = talk.tenant and c.id = talk.conversation
-     where c.lane_task is null {of.format("c")}
-     order by talk.due_at, talk.id
-     limit :slots
-       for no key update of c skip locked),
+      from (select * from talk order by due_at, id) as talk
+     cross join lateral (
+         select from conversations c
+          where c.bucket = talk.bucket and c.tenant = talk.tenant and c.id = talk.conversation
+            and c.lane_task is null {of.format("c")}
+            for no key update skip locked) as c
+     limit :slots),
 lane as materialized (
     select bucket, tenant, conversation as id
       from (select *, {NTH} from free) as ranked left join {BUSY} where {IN_SHARE}),
