@@ -32,7 +32,7 @@ from scheduler.hold import CHANNEL_PAUSED, release
 from scheduler.poller import DUE, Poller
 from scheduler.task import Task
 from store import tenants
-from store.database import Database
+from store.database import Database, is_distributed
 from store.migrate import migrate
 from store.secrets import SecretBox, WrongKey
 from store.signals import Signals
@@ -126,6 +126,7 @@ async def running(
                 interval=settings.poll_interval,
                 lease=settings.lease,
                 count=service.counts.happened,
+                by_bucket=await begin(partial(is_distributed, database)),
             )
             poller.start()
             stack.push_async_callback(poller.stop)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sqlalchemy import MetaData, event
+from sqlalchemy import MetaData, event, text
 from sqlalchemy.engine import URL, Dialect, make_url
 from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -120,3 +120,9 @@ def _note_use(connection: object, record: ConnectionPoolEntry) -> None:
 def tell_on_commit(connection: AsyncConnection, what: object) -> None:
     """Leave something that `Database.on_commit` is told once this transaction is committed."""
     connection.info.get(_NEWS, []).append(what)
+
+
+async def is_distributed(database: Database) -> bool:
+    """Tell whether the tables may be spread over several servers, as Citus does it."""
+    async with database.transaction() as connection:
+        return bool(await connection.scalar(text("select exists (select from pg_extension where extname = 'citus')")))

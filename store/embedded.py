@@ -42,7 +42,10 @@ PORTS = range(20_000, 32_000)
 PATIENCE = 60.0  # seconds without an answer and without a new line in the log
 POLL = 0.02  # seconds
 LOG_LIMIT = 5_000_000  # bytes
-SETTINGS = (f"--listen_addresses={HOST}", "--unix_socket_directories=", "--lc_messages=C", "--logging_collector=off")
+SETTINGS = (
+    *(f"--listen_addresses={HOST}", "--unix_socket_directories=", "--lc_messages=C", "--logging_collector=off"),
+    "--random_page_cost=1.1",  # as a disk without a head costs; else some hundred keys are found by reading a whole table
+)
 # The shell ends at once and leaves the server to init: no process of ours is its parent. Its first argument is the
 # process id in a stale postmaster.pid, or 0. Postgres is told that this is its own caller and so does not take a process
 # that was given this id since for another server; the look at the shared memory stays as its guard.

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from store.database import BUCKETS, Database, bucket_of, engine_url
+from store.database import BUCKETS, Database, bucket_of, engine_url, is_distributed
 
 
 def test_a_tenants_bucket_never_changes_since_its_rows_lie_there() -> None:
@@ -130,3 +130,7 @@ async def test_a_database_that_is_closed_holds_no_connection(database_url: str, 
             " perform pg_sleep(0.01); end loop; end $$"
         )
         assert await (await operator.execute(held, (name,))).fetchone() == (0,)
+
+
+async def test_a_plain_postgresql_is_not_taken_for_a_distributed_one(database: Database) -> None:
+    assert not await is_distributed(database)
