@@ -114,6 +114,55 @@ async def test_a_reminder_is_delivered_whatever_the_model_makes_of_it(
         assert (await house.until_heard(conversation, 2))[1] == "Reminder: take a bath"
 
 
+async def test_what_has_expired_when_its_time_comes_is_not_said_and_no_model_is_asked(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    script = Script()
+    async with a_house(database, tmp_path, script.model, clock, poll=False) as house:
+        received = await house.says("hello")
+        async with database.transaction() as connection:
+            for hours in (1, 3):  # due in an hour; the first is worth nothing two hours from now
+                await a_followup(
+                    connection,
+                    clock,
+                    received.conversation,
+                    due=timedelta(hours=1),
+                    expires_at=clock.at + timedelta(hours=hours + 0.5),
+                    about=f"worth saying for {hours} hours",
+                )
+    clock.move(timedelta(hours=2))
+    async with a_house(database, tmp_path, script.model, clock) as house:
+        late, still_good = await house.tasks()
+        await house.until_state(late.id, "expired")
+        await house.until_state(still_good.id, "fired")
+        assert script.asked_for_followups() == 1
+
+
+async def test_a_row_that_cannot_be_read_ends_in_words_and_keeps_none_of_the_others_waiting(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    script = Script()
+    async with a_house(database, tmp_path, script.model, clock, poll=False) as house:
+        received = await house.says("hello")
+        async with database.transaction() as connection:
+            broken = await a_followup(connection, clock, received.conversation)
+            whole = [(await a_followup(connection, clock, received.conversation)).id for _ in range(3)]
+            await connection.execute(text("""update tasks set payload = '["?"]' where id = :id"""), {"id": broken.id})
+    async with a_house(database, tmp_path, script.model, clock) as house:
+        for task in whole:
+            await house.until_state(task, "fired")
+
+        async def has_ended() -> bool:
+            clock.move(timedelta(minutes=5))
+            house.wake()
+            return (await house.tasks(states=["failed"])) != []
+
+        await eventually(has_ended)
+        (failed,) = await house.tasks(states=["failed"])
+        assert (failed.id, failed.attempt) == (broken.id, BUDGET)
+        assert "AttributeError" in str(failed.error)
+
+
 async def test_an_outage_of_the_model_delays_a_reminder_and_does_not_lose_it(
     database: Database, tmp_path: Path, clock: MovableClock
 ) -> None:
