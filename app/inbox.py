@@ -9,10 +9,12 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agent import turn
 from agent.context import TurnContext
@@ -24,13 +26,13 @@ from app.tenants_file import TenantConfig
 from channels.message import REACHABLE, Inbound, Origin, Received
 from scheduler import settle
 from scheduler.errors import TryAgain
-from scheduler.find import booked_for_the_same
+from scheduler.find import Found, booked_for_the_same
 from scheduler.gather import gather_turn
 from scheduler.hold import WINDOW_CLOSED, release
 from scheduler.poller import DUE
 from scheduler.retry import BUDGET
 from scheduler.task import Task
-from store import contacts, conversations, messages
+from store import conversations, messages
 from store.contacts import Contact
 from store.conversations import Conversation
 from store.messages import Message
@@ -72,77 +74,78 @@ async def _record(service: Service, inbound: Inbound, key: str) -> Received:
         known = await messages.seq_of_inbound(connection, inbound.tenant, key)
         if known is not None:
             return Received(*known, is_new=False)
-        contact = await contacts.meet(
-            connection,
-            Contact(
-                tenant=inbound.tenant,
-                channel=inbound.channel,
-                address=inbound.address,
-                address_key=inbound.address_key,
-                name=inbound.name,
-                language=inbound.language,
-                time_zone=inbound.time_zone,
-            ),
+        contact = Contact(
+            tenant=inbound.tenant,
+            channel=inbound.channel,
+            address=inbound.address,
+            address_key=inbound.address_key,
+            name=inbound.name,
+            language=inbound.language,
+            time_zone=inbound.time_zone,
         )
-        conversation = await conversations.open_conversation(connection, inbound.tenant, contact, inbound.thread)
-        is_quick = await conversations.has_written_within(
-            connection, inbound.tenant, conversation, QUICK, service.clock.override()
-        )
+        opened = await conversations.open_with(connection, contact, inbound.thread, now=service.clock.override())
+        is_quick = opened.silence is not None and opened.silence < QUICK
         seq = await messages.add(
             connection,
             inbound.tenant,
-            conversation,
+            opened.id,
             "customer",
             "message",
             inbound.text,
             now=service.clock.override(),
             inbound_key=key,
         )
-        await release(connection, service.clock, inbound.tenant, WINDOW_CLOSED, conversation=conversation)
+        if inbound.channel != "web":  # which carries free text at any time
+            await release(connection, service.clock, inbound.tenant, WINDOW_CLOSED, conversation=opened.id)
         await gather_turn(
             connection,
             service.clock,
             tenant=inbound.tenant,
-            conversation=conversation,
+            conversation=opened.id,
             channel=inbound.channel,
             reply_to=inbound.reply_to,
             pause=GATHER if inbound.channel != "web" else GATHER_ON_WEB if is_quick else timedelta(),
         )
-    return Received(conversation, seq, is_new=True)
+    return Received(opened.id, seq, is_new=True)
 
 
 async def answer(service: Service, task: Task) -> None:
     """Answer what the customer has written and nobody has answered yet, and settle the turn."""
     tenant = await service.tenant_of(task)
-    conversation, said, unanswered = await _read(service, task)
+    read = await _read(service, tenant, task)
     if task.text is not None:  # written before, and cut off or refused on its way out
-        await Speech(service, tenant, conversation, task, task.text, kind="reply").say()
+        await Speech(service, tenant, read.conversation, task, task.text, kind="reply").say()
         return
-    if not unanswered:
+    if not read.unanswered:
         async with service.database.transaction() as connection:
             await settle.skip(connection, service.clock, task, "nothing left to answer")
         return
-    typing = asyncio.create_task(_show_typing(service, tenant, conversation, task))
+    typing = asyncio.create_task(_show_typing(service, tenant, read.conversation, task))
     try:
-        await _write_and_say(service, tenant, conversation, said, unanswered, task)
+        await _write_and_say(service, tenant, read, task)
     finally:
         typing.cancel()
         await asyncio.gather(typing, return_exceptions=True)
 
 
-async def _write_and_say(
-    service: Service,
-    tenant: TenantConfig,
-    conversation: Conversation,
-    said: Sequence[Message],
-    unanswered: Sequence[Message],
-    task: Task,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a turn is to answer, and what it must know for that."""
+
+    conversation: Conversation
+    said: Sequence[Message]
+    """As much of what was said beside the unanswered as the model is given."""
+    unanswered: Sequence[Message]
+    booked_before: Sequence[Found]
+    now: datetime
+
+
+async def _write_and_say(service: Service, tenant: TenantConfig, read: _Read, task: Task) -> None:
     error: str | None = None
     answered_for = False
     for _ in range(READ_AGAIN):
-        answered = unanswered[-1].seq
-        context = await _context(service, tenant, conversation, unanswered, task)
+        conversation, answered = read.conversation, read.unanswered[-1].seq
+        context = await _context(service, tenant, read, task)
         try:
             if task.attempt > BUDGET:
                 raise NothingToSay("its last attempts ended without a word, as they do when a worker is killed")
@@ -150,9 +153,9 @@ async def _write_and_say(
                 service.answering,
                 service.models.find(tenant.agent.model),
                 context,
-                said,
-                unanswered=unanswered,
-                has_left_out=len(unanswered) == UNANSWERED,
+                read.said,
+                unanswered=read.unanswered,
+                has_left_out=len(read.unanswered) == UNANSWERED,
             )
         except AgentError as problem:
             if task.attempt < ATTEMPTS and not isinstance(problem, UnknownModel | TooSlow):
@@ -169,35 +172,44 @@ async def _write_and_say(
                 service.counts.refused_promises.labels(task.tenant).inc(context.refused_promises)
         if answered_for or context.has_changed_something():
             break
-        conversation, said, unanswered = await _read(service, task)
-        if unanswered[-1].seq == answered:
+        async with service.database.transaction() as connection:
+            conversation = await _conversation(connection, task)
+        if conversation.last_seq == read.conversation.last_seq:
+            break
+        read = await _read(service, tenant, task)
+        if read.unanswered[-1].seq == answered:
             break
     await Speech(service, tenant, conversation, task, words, kind="reply", answers_up_to=answered, error=error).say()
 
 
-async def _read(service: Service, task: Task) -> tuple[Conversation, Sequence[Message], Sequence[Message]]:
-    """Return the conversation, as much of what was said before as the model is given, and what is to be answered."""
-    limit = (await service.tenant_of(task)).agent.history
-    async with service.database.transaction() as connection:
-        conversation = await conversations.find(connection, task.tenant, task.conversation or 0)
-        assert conversation is not None  # a foreign key holds it
-        unanswered = await messages.unanswered(
-            connection, task.tenant, conversation.id, conversation.answered_seq, UNANSWERED
-        )
-        said = await messages.read(
-            connection, task.tenant, conversation.id, before=conversation.last_seq + 1, limit=limit + len(unanswered)
-        )
-    return conversation, [message for message in said if message not in unanswered][-limit:], unanswered
-
-
-async def _context(
-    service: Service, tenant: TenantConfig, conversation: Conversation, unanswered: Sequence[Message], task: Task
-) -> TurnContext:
+async def _read(service: Service, tenant: TenantConfig, task: Task) -> _Read:
     async with service.database.transaction() as connection:
         now = await service.clock.now(connection)
-        booked_before = await booked_for_the_same(
-            connection, task.tenant, conversation.id, turn=task.id, since=unanswered[0].at
+        conversation = await _conversation(connection, task)
+        said, unanswered = await messages.to_answer(
+            connection,
+            task.tenant,
+            conversation.id,
+            conversation.answered_seq,
+            most=UNANSWERED,
+            history=tenant.agent.history,
         )
+        booked_before: Sequence[Found] = []
+        if unanswered:
+            booked_before = await booked_for_the_same(
+                connection, task.tenant, conversation.id, turn=task.id, since=unanswered[0].at
+            )
+    return _Read(conversation, said, unanswered, booked_before, now)
+
+
+async def _conversation(connection: AsyncConnection, task: Task) -> Conversation:
+    conversation = await conversations.find(connection, task.tenant, task.conversation or 0)
+    assert conversation is not None  # a foreign key holds it
+    return conversation
+
+
+async def _context(service: Service, tenant: TenantConfig, read: _Read, task: Task) -> TurnContext:
+    conversation, unanswered, now = read.conversation, read.unanswered, read.now
     channel = None if conversation.channel == "web" else await service.channel(tenant, conversation.channel)
     origin = Origin(conversation.channel, conversation.address, conversation.last_inbound_at)
 
@@ -215,7 +227,7 @@ async def _context(
         hold=partial(settle.is_cancelled, task=task),
         refuse=refuse,
         on_booked=lambda: service.signals.hint(DUE),
-        booked_before=list(booked_before),
+        booked_before=list(read.booked_before),
     )
 
 

@@ -1,7 +1,7 @@
 """Finding tasks: what is pending in a conversation, one task whole, many by what they are."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
@@ -37,29 +37,20 @@ class Found:
     parent: int | None
 
 
-_SHOWN = [
-    tasks.c[name]
-    for name in [
-        "tenant",
-        "id",
-        "kind",
-        "state",
-        "hold",
-        "conversation",
-        "channel",
-        "payload",
-        "booked_for",
-        "due_at",
-        "created_at",
-        "ended_at",
-        "attempt",
-        "outcome",
-        "error",
-        "message_seq",
-        "parent",
-    ]
-]
+_NAMES = [field.name for field in fields(Found)]
+_SHOWN = [tasks.c[name] for name in _NAMES]
 
+# Of every state: each half of it is an index.
+BOOKED_FOR_THE_SAME = text(f"""
+select {", ".join(f"t.{name}" for name in _NAMES)}
+  from tasks t
+  join tasks parent on parent.bucket = t.bucket and parent.tenant = t.tenant and parent.id = t.parent
+ where t.bucket = :bucket and t.tenant = :tenant and t.conversation = :conversation
+   and (t.state in ('scheduled', 'firing') or t.ended_at is not null)
+   and t.created_at >= :since and t.kind = 'followup' and t.state <> 'cancelled'
+   and (parent.id = :turn or parent.state not in ('fired', 'uncertain'))
+ order by t.id
+""")
 
 # Two questions, since there are two indexes of what is due.
 OLDEST_DUE = f"""
@@ -107,25 +98,14 @@ async def booked_for_the_same(
     By an earlier attempt at this turn, or by another turn that has not answered: cut off, or ended without a word after
     it had booked. One that was said meanwhile counts, since to book it again is to say it twice; one cancelled does not.
     """
-    parent = tasks.alias("parent")
-    return await _found(
-        connection,
-        select(*_SHOWN)
-        .join_from(
-            tasks,
-            parent,
-            (parent.c.bucket == tasks.c.bucket) & (parent.c.tenant == tasks.c.tenant) & (parent.c.id == tasks.c.parent),
-        )
-        .where(
-            *_of_conversation(tenant, conversation),
-            tasks.c.state.in_(ACTIVE) | tasks.c.ended_at.is_not(None),  # all; each half is an index
-            tasks.c.created_at >= since,
-            tasks.c.kind == "followup",
-            tasks.c.state != "cancelled",
-            (parent.c.id == turn) | parent.c.state.not_in(("fired", "uncertain")),
-        )
-        .order_by(tasks.c.id),
-    )
+    given = {
+        "bucket": bucket_of(tenant),
+        "tenant": tenant,
+        "conversation": conversation,
+        "since": since,
+        "turn": turn,
+    }
+    return [Found(*tuple(row)) for row in await connection.execute(BOOKED_FOR_THE_SAME, given)]
 
 
 async def get(connection: AsyncConnection, tenant: str | None, task: int) -> Found | None:

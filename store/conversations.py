@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from store.contacts import contacts
+from store.contacts import Contact, meet
 from store.database import bucket_of, metadata
 
 conversations = Table(
@@ -76,6 +76,64 @@ class Conversation:
     last_inbound_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The conversation with whoever writes."""
+
+    id: int
+    silence: timedelta | None
+    """For how long the customer had not written there; None when never before."""
+
+
+# Finds nobody of whom anything is newly told.
+KNOWN = text("""
+select v.id, coalesce(cast(:now as timestamptz), now()) - v.last_inbound_at as silence
+  from contacts c
+  join conversations v on v.bucket = c.bucket and v.tenant = c.tenant and v.contact = c.id
+ where c.bucket = :bucket and c.tenant = :tenant and c.channel = :channel and c.address_key = :address_key
+   and c.address = :address and v.thread = :thread
+   and (cast(:name as text) is null or c.name = :name)
+   and (cast(:language as text) is null or c.language = :language)
+   and (cast(:time_zone as text) is null or c.time_zone = :time_zone)
+""")
+
+FIND = text("""
+select v.tenant, v.id, c.channel, c.address, c.address_key, nullif(v.thread, '') as thread, c.name, c.language,
+       c.time_zone, v.last_seq, v.answered_seq, v.last_inbound_at
+  from conversations v
+  join contacts c on c.bucket = v.bucket and c.tenant = v.tenant and c.id = v.contact
+ where v.bucket = :bucket and v.tenant = :tenant and v.id = :id
+""")
+
+ANSWERED = text("""
+update conversations set answered_seq = :seq
+ where bucket = :bucket and tenant = :tenant and id = :id and answered_seq < :seq
+""")
+
+
+async def open_with(
+    connection: AsyncConnection, contact: Contact, thread: str | None, *, now: datetime | None = None
+) -> Opened:
+    """Return the conversation with whoever writes (in a thread), known or new, and keep what is newly told of them."""
+    told = {
+        "now": now,
+        "bucket": bucket_of(contact.tenant),
+        "tenant": contact.tenant,
+        "channel": contact.channel,
+        "address": contact.address,
+        "address_key": contact.address_key,
+        "name": contact.name,
+        "language": contact.language,
+        "time_zone": contact.time_zone,
+        "thread": thread or "",
+    }
+    row = (await connection.execute(KNOWN, told)).first()
+    if row is None:
+        await open_conversation(connection, contact.tenant, await meet(connection, contact), thread)
+        row = (await connection.execute(KNOWN, told)).one()
+    return Opened(row.id, row.silence)
+
+
 async def open_conversation(connection: AsyncConnection, tenant: str, contact: int, thread: str | None) -> int:
     """Return the id of the conversation with a contact (in a thread), known or new."""
     key = {"bucket": bucket_of(tenant), "tenant": tenant, "contact": contact, "thread": thread or ""}
@@ -91,65 +149,9 @@ async def open_conversation(connection: AsyncConnection, tenant: str, contact: i
 
 async def find(connection: AsyncConnection, tenant: str, conversation: int) -> Conversation | None:
     """Return a conversation of this tenant, or None."""
-    rows = await connection.execute(
-        select(
-            conversations.c.id,
-            conversations.c.thread,
-            conversations.c.last_seq,
-            conversations.c.answered_seq,
-            conversations.c.last_inbound_at,
-            contacts.c.channel,
-            contacts.c.address,
-            contacts.c.address_key,
-            contacts.c.name,
-            contacts.c.language,
-            contacts.c.time_zone,
-        )
-        .join_from(
-            conversations,
-            contacts,
-            (contacts.c.bucket == conversations.c.bucket)
-            & (contacts.c.tenant == conversations.c.tenant)
-            & (contacts.c.id == conversations.c.contact),
-        )
-        .where(
-            conversations.c.bucket == bucket_of(tenant),
-            conversations.c.tenant == tenant,
-            conversations.c.id == conversation,
-        )
-    )
+    rows = await connection.execute(FIND, {"bucket": bucket_of(tenant), "tenant": tenant, "id": conversation})
     row = rows.first()
-    if row is None:
-        return None
-    return Conversation(
-        tenant=tenant,
-        id=row.id,
-        channel=row.channel,
-        address=row.address,
-        address_key=row.address_key,
-        thread=row.thread or None,
-        name=row.name,
-        language=row.language,
-        time_zone=row.time_zone,
-        last_seq=row.last_seq,
-        answered_seq=row.answered_seq,
-        last_inbound_at=row.last_inbound_at,
-    )
-
-
-async def has_written_within(
-    connection: AsyncConnection, tenant: str, conversation: int, span: timedelta, now: datetime | None
-) -> bool:
-    """Tell whether the customer wrote here within such a span before now."""
-    found = await connection.scalar(
-        select(conversations.c.id).where(
-            conversations.c.bucket == bucket_of(tenant),
-            conversations.c.tenant == tenant,
-            conversations.c.id == conversation,
-            conversations.c.last_inbound_at > func.coalesce(now, func.now()) - span,
-        )
-    )
-    return found is not None
+    return Conversation(*tuple(row)) if row else None
 
 
 async def mark_seen(connection: AsyncConnection, tenant: str, conversation: int, seq: int) -> None:
@@ -168,13 +170,4 @@ async def mark_seen(connection: AsyncConnection, tenant: str, conversation: int,
 
 async def mark_answered(connection: AsyncConnection, tenant: str, conversation: int, seq: int) -> None:
     """Remember up to which message the customer has been answered; never goes back."""
-    await connection.execute(
-        update(conversations)
-        .where(
-            conversations.c.bucket == bucket_of(tenant),
-            conversations.c.tenant == tenant,
-            conversations.c.id == conversation,
-            conversations.c.answered_seq < seq,
-        )
-        .values(answered_seq=seq)
-    )
+    await connection.execute(ANSWERED, {"bucket": bucket_of(tenant), "tenant": tenant, "id": conversation, "seq": seq})

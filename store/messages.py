@@ -17,15 +17,11 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
-    func,
     select,
     text,
-    update,
 )
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from store.conversations import conversations
 from store.database import bucket_of, metadata
 
 Role = Literal["customer", "assistant"]
@@ -77,16 +73,42 @@ class Message:
     at: datetime
 
 
+OF_INBOUND = text("""
+select conversation, seq from messages where bucket = :bucket and tenant = :tenant and inbound_key = :inbound_key
+""")
+
+# The conversation's row stays locked until the transaction ends, so numbers have no holes and no two meet.
+ADD = text("""
+with numbered as (
+    update conversations
+       set last_seq = last_seq + 1,
+           last_inbound_at = case when cast(:role as text) = 'customer'
+                                  then coalesce(cast(:now as timestamptz), now()) else last_inbound_at end
+     where bucket = :bucket and tenant = :tenant and id = :conversation
+ returning bucket, tenant, id, last_seq)
+insert into messages (bucket, tenant, conversation, seq, role, kind, text, at, inbound_key, task)
+select bucket, tenant, id, last_seq, cast(:role as text), cast(:kind as text), cast(:words as text),
+       coalesce(cast(:now as timestamptz), now()), cast(:inbound_key as text), cast(:task as bigint)
+  from numbered
+returning seq
+""")
+
+TO_ANSWER = text("""
+with of_it as not materialized (
+    select seq, role, kind, text, at from messages
+     where bucket = :bucket and tenant = :tenant and conversation = :conversation),
+unanswered as (
+    select * from of_it where seq > :answered_seq and role = 'customer' order by seq desc limit :most),
+other as (
+    select * from of_it where seq not in (select seq from unanswered) order by seq desc limit :history)
+select true as is_unanswered, * from unanswered union all select false, * from other order by seq
+""")
+
+
 async def seq_of_inbound(connection: AsyncConnection, tenant: str, inbound_key: str) -> tuple[int, int] | None:
     """Return (conversation, seq) of an inbound message already recorded under this key, or None."""
-    rows = await connection.execute(
-        select(messages.c.conversation, messages.c.seq).where(
-            messages.c.bucket == bucket_of(tenant),
-            messages.c.tenant == tenant,
-            messages.c.inbound_key == inbound_key,
-        )
-    )
-    row = rows.first()
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "inbound_key": inbound_key}
+    row = (await connection.execute(OF_INBOUND, given)).first()
     return (row.conversation, row.seq) if row else None
 
 
@@ -104,46 +126,48 @@ async def add(
 ) -> int:
     """Add a message at the end of the conversation and return its sequence number.
 
-    The conversation's row stays locked until the transaction ends, so numbers have no holes and no two meet.
     Raises sqlalchemy.exc.IntegrityError when `inbound_key` was recorded before.
     """
-    bucket = bucket_of(tenant)
-    at = func.coalesce(now, func.now())
-    last = {"last_seq": conversations.c.last_seq + 1}
-    numbered = (
-        update(conversations)
-        .where(
-            conversations.c.bucket == bucket,
-            conversations.c.tenant == tenant,
-            conversations.c.id == conversation,
-        )
-        .values(**last, **({"last_inbound_at": at} if role == "customer" else {}))
-        .returning(conversations.c.last_seq)
+    added = await connection.execute(
+        ADD,
+        {
+            "bucket": bucket_of(tenant),
+            "tenant": tenant,
+            "conversation": conversation,
+            "role": role,
+            "kind": kind,
+            "words": words,
+            "now": now,
+            "inbound_key": inbound_key,
+            "task": task,
+        },
     )
-    seq = int((await connection.execute(numbered)).scalar_one())
-    await connection.execute(
-        insert(messages).values(
-            bucket=bucket,
-            tenant=tenant,
-            conversation=conversation,
-            seq=seq,
-            role=role,
-            kind=kind,
-            text=words,
-            at=at,
-            inbound_key=inbound_key,
-            task=task,
-        )
-    )
-    return seq
+    return int(added.scalar_one())
 
 
-async def unanswered(
-    connection: AsyncConnection, tenant: str, conversation: int, answered_seq: int, limit: int
-) -> Sequence[Message]:
-    """Return what the customer has said after `answered_seq`, in order: the last `limit` of it."""
-    chosen = [*_of(tenant, conversation), messages.c.seq > answered_seq, messages.c.role == "customer"]
-    return (await _read(connection, chosen, limit))[::-1]
+async def to_answer(
+    connection: AsyncConnection, tenant: str, conversation: int, answered_seq: int, *, most: int, history: int
+) -> tuple[Sequence[Message], Sequence[Message]]:
+    """Return the last `history` messages beside the unanswered, and the unanswered, both in order.
+
+    Those are what the customer has said after `answered_seq`: the last `most` of it.
+    """
+    rows = await connection.execute(
+        TO_ANSWER,
+        {
+            "bucket": bucket_of(tenant),
+            "tenant": tenant,
+            "conversation": conversation,
+            "answered_seq": answered_seq,
+            "most": most,
+            "history": history,
+        },
+    )
+    beside: list[Message] = []
+    unanswered: list[Message] = []
+    for is_unanswered, *message in rows:
+        (unanswered if is_unanswered else beside).append(Message(*message))
+    return beside, unanswered
 
 
 async def read(

@@ -33,12 +33,18 @@ LONGEST_PAUSE = 10.0
 """Seconds between attempts to listen again."""
 
 
-async def notify(connection: AsyncConnection, topics: Sequence[str]) -> None:
-    """Hint topics to every process that listens, once this transaction commits: for whoever runs no Signals."""
-    await connection.execute(
-        text("select pg_notify(:channel, topic) from unnest(cast(:topics as text[])) as topic"),
-        {"channel": CHANNEL, "topics": topics},
-    )
+NOTIFY = text("""
+select pg_backend_pid(), pg_notify(:channel, topic) from unnest(cast(:topics as text[])) as topic
+""")
+
+
+async def notify(connection: AsyncConnection, topics: Sequence[str]) -> int | None:
+    """Hint topics to every process that listens, once this transaction commits: for whoever runs no Signals.
+
+    Returns the number under which listeners see who hinted; None when there was no topic.
+    """
+    row = (await connection.execute(NOTIFY, {"channel": CHANNEL, "topics": topics})).first()
+    return None if row is None else int(row[0])
 
 
 class Subscription:
@@ -74,6 +80,7 @@ class Signals:
         self._subscriptions: dict[str, set[Subscription]] = defaultdict(set)
         self._unsent: set[str] = set()
         self._unsent_now = asyncio.Event()
+        self._teller: int | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.is_alive = False
         """True while hints of other processes are proven to arrive."""
@@ -123,7 +130,7 @@ class Signals:
             topics, self._unsent = sorted(self._unsent), set()
             try:
                 async with self._database.transaction() as connection:
-                    await notify(connection, topics)
+                    self._teller = await notify(connection, topics)
             except Exception as problem:  # a hint may be lost; the reason is told, the work goes on
                 log.warning("could not tell other processes of news: %s", type(problem).__name__)
             await asyncio.sleep(PAUSE)
@@ -168,7 +175,8 @@ class Signals:
                     self.is_alive = True
                     self._wake_all()  # for what was missed until now
                 async for notice in connection.notifies(timeout=self._probe_every):
-                    self._wake(notice.payload)
+                    if notice.pid != self._teller:  # whoever listens here has heard it
+                        self._wake(notice.payload)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,9 @@
 """Conversations and the contacts they are held with."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -75,7 +77,6 @@ async def test_another_tenant_does_not_see_a_conversation(database: Database) ->
         await a_conversation(connection, "rival")
         assert await conversations.find(connection, "rival", mine) is None
         await conversations.mark_answered(connection, "rival", mine, 3)
-        assert not await conversations.has_written_within(connection, "rival", mine, timedelta(days=999), NOON)
     assert (await found(database, mine)).answered_seq == 0
 
 
@@ -101,22 +102,40 @@ async def test_a_group_that_has_written_from_its_new_address_before_it_is_told_c
     assert await opened(acme, new) == after
 
 
-async def test_whether_the_customer_has_written_lately_is_asked_of_the_given_time(acme: Database) -> None:
-    conversation = await opened(acme, await meet(acme, "+1", "1"))
-    day = timedelta(hours=24)
-
-    async def has_written(now: datetime | None) -> bool:
+async def test_who_writes_is_met_and_their_conversation_opened_in_one_step(acme: Database) -> None:
+    async def write(key: str = "5255", thread: str | None = None, tenant: str = "acme", **told: Any) -> Conversation:
         async with acme.transaction() as connection:
-            return await conversations.has_written_within(connection, "acme", conversation, day, now)
+            contact = Contact(tenant, "whatsapp", told.pop("address", "+52 55"), key, **told)
+            it = await conversations.open_with(connection, contact, thread)
+        return await found(acme, it.id, tenant)
 
-    assert not await has_written(NOON), "never"
     async with acme.transaction() as connection:
-        await messages.add(connection, "acme", conversation, "customer", "message", "hola", now=NOON)
-    assert await has_written(NOON + timedelta(hours=23, minutes=59))
-    assert not await has_written(NOON + day)
-    async with acme.transaction() as connection:
-        await messages.add(connection, "acme", conversation, "customer", "message", "hola")
-    assert await has_written(None), "by the database's own clock"
+        await a_tenant(connection, "rival")
+    first = await write(name="Ana", language="es")
+    again = await write(time_zone="America/Bogota")
+    assert again == replace(first, time_zone="America/Bogota"), "what is not told again is kept"
+    assert await write(address="+52 1 55", name="Eva") == replace(again, address="+52 1 55", name="Eva")
+    others = [await write(key="other"), await write(thread="7"), await write(tenant="rival")]
+    assert len({first.id, *(other.id for other in others)}) == 4
+    assert (await write(thread="7")).id == others[1].id
+
+
+async def test_for_how_long_a_customer_was_silent_is_told_by_the_given_time(acme: Database) -> None:
+    contact = Contact("acme", "whatsapp", "+1", "1")
+
+    async def write(now: datetime | None) -> timedelta | None:
+        async with acme.transaction() as connection:
+            it = await conversations.open_with(connection, contact, None, now=now)
+            await messages.add(connection, "acme", it.id, "customer", "message", "hola", now=now)
+            await messages.add(connection, "acme", it.id, "assistant", "reply", "hola", now=NOON + timedelta(days=9))
+            return it.silence
+
+    assert await write(NOON) is None, "never"
+    assert await write(NOON + timedelta(hours=23)) == timedelta(hours=23)
+    await write(None)
+    silence = await write(None)
+    assert silence is not None
+    assert silence < timedelta(hours=1), "by the database's own clock"
 
 
 async def test_seen_and_answered_go_forward_only_and_seen_never_past_the_last_message(acme: Database) -> None:

@@ -1,5 +1,6 @@
 """Buckets, addresses and transactions."""
 
+import asyncio
 import socket
 
 import psycopg
@@ -74,6 +75,17 @@ async def test_a_pooled_connection_that_died_is_replaced_before_anyone_notices(
         await operator.execute("select pg_terminate_backend(%s, 5000)", (dead,))
     async with database.transaction() as connection:
         assert await connection.scalar(text("select pg_backend_pid()")) != dead
+
+
+async def test_more_transactions_at_once_than_connections_wait_and_open_no_further_ones(database_url: str) -> None:
+    database = Database(database_url, pool_size=2)
+
+    async def backend() -> int:
+        async with database.transaction() as connection:
+            return int((await connection.execute(text("select pg_backend_pid()"))).scalar_one())
+
+    assert len({await one for one in asyncio.as_completed([backend() for _ in range(12)])}) == 2
+    await database.close()
 
 
 async def test_a_connection_killed_within_a_transaction_is_an_error_and_the_next_one_works(

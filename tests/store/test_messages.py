@@ -97,6 +97,25 @@ async def test_reading_goes_on_from_a_number_or_back_from_one(database: Database
     assert await read(after=10) == await read(before=1) == []
 
 
+async def test_what_is_to_be_answered_is_read_with_what_was_said_beside_it(
+    database: Database, conversation: int
+) -> None:
+    async with database.transaction() as connection:
+        for words in "cccaccaac":
+            role: tuple[Role, Kind] = ("customer", "message") if words == "c" else ("assistant", "followup")
+            await messages.add(connection, "acme", conversation, *role, words)
+
+    async def to_answer(answered: int, most: int, history: int, tenant: str = "acme") -> tuple[list[int], list[int]]:
+        async with database.transaction() as connection:
+            read = await messages.to_answer(connection, tenant, conversation, answered, most=most, history=history)
+        return [line.seq for line in read[0]], [line.seq for line in read[1]]
+
+    assert await to_answer(2, 50, 3) == ([4, 7, 8], [3, 5, 6, 9])
+    assert await to_answer(2, 2, 4) == ([4, 5, 7, 8], [6, 9]), "what one answer cannot be to stands beside it"
+    assert await to_answer(9, 50, 2) == ([8, 9], [])
+    assert await to_answer(0, 50, 50, "rival") == ([], [])
+
+
 async def test_only_the_customer_moves_the_time_of_the_last_word_from_outside(
     database: Database, conversation: int
 ) -> None:

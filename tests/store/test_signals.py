@@ -65,6 +65,17 @@ async def test_a_hint_reaches_another_process(database_url: str) -> None:
             assert await mine.wait(LONG), "and the other way round"
 
 
+async def test_nobody_hears_their_own_hint_again_from_the_database(database_url: str) -> None:
+    async with started(database_url) as here, started(database_url) as there:
+        with here.subscribe("due") as mine, here.subscribe("answer") as answer, there.subscribe("due") as theirs:
+            here.hint("due")
+            assert await mine.wait(LONG)
+            assert await theirs.wait(LONG)
+            there.hint("answer")
+            assert await answer.wait(LONG), "which comes after what was told before it"
+            assert not await mine.wait(0)
+
+
 async def test_a_hint_that_comes_before_the_wait_is_not_lost(database_url: str) -> None:
     async with started(database_url) as here, started(database_url) as there:
         with there.subscribe("due") as early, there.subscribe("due") as late:
