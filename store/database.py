@@ -1,7 +1,5 @@
 """The engine, the transaction, and the names all tables share."""
 
-import select
-import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -9,9 +7,7 @@ from typing import Any
 
 from sqlalchemy import MetaData, event, text
 from sqlalchemy.engine import URL, Dialect, make_url
-from sqlalchemy.exc import InvalidatePoolError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import ConnectionPoolEntry
 
 BUCKETS = 64
 """Into how many buckets tenants are hashed: the unit in which data can be spread over servers."""
@@ -20,10 +16,7 @@ BUCKETS = 64
 # system would wait a quarter of an hour for an answer.
 _DEAD_PEER = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 2, "tcp_user_timeout": 20_000}
 
-_SURE = 5.0
-"""Seconds after its last use for which a connection whose line is silent is taken to be alive, and not asked."""
-
-_NEWS, _USED_AT = "news", "used at"
+_NEWS = "news"
 
 metadata = MetaData(
     naming_convention={
@@ -63,12 +56,11 @@ class Database:
             self.url,
             pool_size=pool_size,
             max_overflow=0,  # one beyond the pool's size is closed after each use, and to open it costs as much as a turn
+            pool_pre_ping=True,
             hide_parameters=True,  # an error is logged and kept; what customers say and their numbers are not
             connect_args={"application_name": "vuelvo", "connect_timeout": 10, **_DEAD_PEER},
         )
         event.listen(self.engine.sync_engine, "do_connect", self._turn_to_address)
-        event.listen(self.engine.sync_engine, "checkin", _note_use)
-        event.listen(self.engine.sync_engine, "checkout", self._look_whether_it_lives)
         self.on_commit: Callable[[Sequence[object]], None] | None = None
         """Told after each commit what was left with `tell_on_commit`; never of what was rolled back."""
 
@@ -79,21 +71,6 @@ class Database:
     def _turn_to_address(self, dialect: Dialect, record: object, args: object, given: dict[str, Any]) -> None:
         address = {"host": self.url.host, "port": self.url.port}
         given.update({name: value for name, value in address.items() if value is not None})
-
-    def _look_whether_it_lives(self, connection: Any, record: ConnectionPoolEntry, handed_out: object) -> None:
-        """Have a connection that died while nobody used it replaced: a server that ends, or is killed, hangs up."""
-        used_at = record.info.get(_USED_AT)
-        if used_at is None:
-            return  # just opened
-        line = select.poll()
-        line.register(connection.driver_connection.fileno(), select.POLLIN)
-        if time.monotonic() - used_at < _SURE and not line.poll(0):
-            return
-        dialect = self.engine.sync_engine.dialect
-        try:
-            dialect.do_ping(connection)
-        except dialect.loaded_dbapi.Error as problem:
-            raise InvalidatePoolError from problem
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
@@ -111,10 +88,6 @@ class Database:
     async def close(self) -> None:
         """Close every connection."""
         await self.engine.dispose()
-
-
-def _note_use(connection: object, record: ConnectionPoolEntry) -> None:
-    record.info[_USED_AT] = time.monotonic()
 
 
 def tell_on_commit(connection: AsyncConnection, what: object) -> None:
