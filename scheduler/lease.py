@@ -9,22 +9,23 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from scheduler.clock import NOW, Clock
 from scheduler.task import Task
 
-# The state as an expression: see settle.py. Locked first, in the order in which a cancel of many locks them, so that the two do not wait for each other.
+# What has just ended under its own fence is not lost: nobody has taken it. Locked first, in the order in which a cancel of
+# many locks them, so that the two do not wait for each other.
 RENEW = f"""
 with mine as materialized (
-    select t.bucket, t.tenant, t.id
+    select t.bucket, t.tenant, t.id, t.fence, t.state
       from tasks t
       join unnest(cast(:buckets as smallint[]), cast(:tenants as text[]), cast(:ids as bigint[]),
                   cast(:fences as bigint[])) as held(bucket, tenant, id, fence)
         on t.bucket = held.bucket and t.tenant = held.tenant and t.id = held.id and t.fence = held.fence
-     where t.state || '' = 'firing'
      order by t.id
-       for update of t)
-update tasks t
-   set lease_until = {NOW} + cast(:lease as interval)
-  from mine
- where t.bucket = mine.bucket and t.tenant = mine.tenant and t.id = mine.id
-returning t.tenant, t.id, t.fence
+       for update of t),
+renewed as (
+    update tasks t
+       set lease_until = {NOW} + cast(:lease as interval)
+      from mine
+     where t.bucket = mine.bucket and t.tenant = mine.tenant and t.id = mine.id and mine.state = 'firing')
+select tenant, id, fence from mine
 """
 
 
