@@ -90,6 +90,8 @@ def _lateness(context: TurnContext, delay: timedelta) -> timedelta:
     A few seconds of thinking are not counted: "in ten seconds" is said, and heard, with the answer. Of several messages
     the one counts in which our own rules read that very delay, or else the last.
     """
+    if context.voice.now - context.asked[0].at <= PROMPT:
+        return timedelta()
     asked = next((message for message in reversed(context.asked) if _asks_for(message.text, delay)), context.asked[-1])
     late = context.voice.now - asked.at
     return late if late > PROMPT else timedelta()
