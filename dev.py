@@ -45,6 +45,8 @@ CHECKS = {
     "imports": ["lint-imports"],
     "tests": ["pytest"],
 }
+AT_ONCE = ["-n", "auto", "--maxprocesses", "4", "--dist", "worksteal"]
+"""The whole suite waits as much as it works; each process of it has a PostgreSQL of its own."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -93,7 +95,8 @@ def check() -> int:
 
 
 def run_tests(arguments: Sequence[str]) -> int:
-    """Run pytest; with CI=true a test that was skipped or is expected to fail counts as a failure."""
+    """Run pytest, the whole suite in several processes; with CI=true a test that did not run and pass is a failure."""
+    arguments = arguments or AT_ONCE
     if os.environ.get("CI", "").lower() not in ("true", "1"):
         return run(["pytest", *arguments])
     with tempfile.TemporaryDirectory() as folder:

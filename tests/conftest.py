@@ -1,4 +1,4 @@
-"""One PostgreSQL for the whole run, one fresh clone of the migrated schema for each test that asks for a database.
+"""One PostgreSQL for each process of the run, one fresh clone of the migrated schema for each test that asks for a database.
 
 The server is the embedded one, told not to wait for the disk, since what a test loses with the machine is of no use. Set
 `VUELVO_TEST_DATABASE_URL` to run against another server (its user must be allowed to create databases).
@@ -7,7 +7,7 @@ The server is the embedded one, told not to wait for the disk, since what a test
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,6 +18,14 @@ from store.database import Database
 from store.embedded import EmbeddedServer
 from store.migrate import migrate
 from tests.support.clock import MovableClock
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape lone surrogates in what a test logged: a report crosses to the process that prints it as UTF-8."""
+    report = yield
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Vuelvo itself: its poller, its booking, its schema."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -129,6 +130,8 @@ class Vuelvo:
         database = Database(url, pool_size=at_once)
         signals = Signals(database)
         await signals.start()
+        while not signals.is_alive:  # cut off while it connects, it would leave a connection that a drop waits for
+            await asyncio.sleep(0.01)
         yield _Client(database, signals, await find_conversations(database))
         await signals.stop()
         await database.close()

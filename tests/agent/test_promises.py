@@ -503,7 +503,7 @@ from agent.promises import promises_to_return
 for piece in ["a", "i'll check and ", ", ", "queda a b c d ", "reminder for a is was ", "te aviso si quieres ", "x\\t", "'",
               "can i i'll remind you if you like ", "i'll send our team ", "te digo un ", '"i', "our team y te ", "te llamará ",
               "dame y ", "i'm a and ", "reminder for our ", "as soon as i'll tell you: ", "i will now also then just still be sure to ", "in a moment i'll "]:
-    promises_to_return(piece * (30_000 // len(piece)))
+    promises_to_return(piece * (10_000 // len(piece)))
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 

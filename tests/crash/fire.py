@@ -336,8 +336,11 @@ class Fire:
             await asyncio.sleep(0.5)
 
     async def _count_active(self) -> int:
-        waits = "" if self.plan.waits_for_word else " and not (state = 'scheduled' and sending and error is not null)"
-        active = text(f"select count(*) from tasks where state in ('scheduled', 'firing'){waits}")
+        lost = "select from deliveries d where d.bucket = t.bucket and d.tenant = t.tenant and d.task = t.id and d.outcome = 'unknown'"
+        waits = (
+            "" if self.plan.waits_for_word else f" and not (t.state = 'scheduled' and t.sending and exists ({lost}))"
+        )
+        active = text(f"select count(*) from tasks t where t.state in ('scheduled', 'firing'){waits}")
         async with self._database.transaction() as connection:
             return int((await connection.execute(active)).scalar_one())
 
