@@ -1,6 +1,5 @@
 """Vuelvo itself: its poller, its booking, its schema."""
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -129,9 +128,10 @@ class Vuelvo:
         """Book as the service does: hints go out beside the bookings."""
         database = Database(url, pool_size=at_once)
         signals = Signals(database)
-        await signals.start()
-        while not signals.is_alive:  # cut off while it connects, it would leave a connection that a drop waits for
-            await asyncio.sleep(0.01)
+        with signals.subscribe(DUE) as ready:
+            await signals.start()
+            while not signals.is_alive:  # cut off while it connects, it would leave a connection that a drop waits for
+                await ready.wait(1)
         yield _Client(database, signals, await find_conversations(database))
         await signals.stop()
         await database.close()
