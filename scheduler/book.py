@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
 from scheduler.errors import KeyReused
 from scheduler.events import note
 from scheduler.task import Kind
-from store.database import bucket_of
+from store.database import bucket_of, sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +98,18 @@ async def book(connection: AsyncConnection, clock: Clock, booking: Booking) -> B
 
 async def book_many(connection: AsyncConnection, clock: Clock, bookings: Sequence[Booking]) -> list[Booked]:
     """Insert tasks in one statement and return what became of each booking, in their order; else as `book`."""
+    results = await book_each(connection, bookings, clock)
+    for result in results:
+        if isinstance(result, KeyReused):
+            raise result
+    return [result for result in results if isinstance(result, Booked)]
+
+
+async def book_each(connection: AsyncConnection, bookings: Sequence[Booking], clock: Clock) -> list[Booked | KeyReused]:
+    """Insert tasks as `book_many`, but return a KeyReused in the place of a booking that cannot be made, the others made."""
     hashes = [payload_hash(booking) if booking.idempotency_key is not None else None for booking in bookings]
     rows = await connection.execute(
-        text(BOOK),
+        sql(BOOK),
         {
             "bucket": [bucket_of(booking.tenant) for booking in bookings],
             "payload": [json.dumps(booking.payload) for booking in bookings],
@@ -135,11 +143,11 @@ _AS_GIVEN = (
 )
 
 
-async def _booked_before(connection: AsyncConnection, booking: Booking, hashed: bytes | None) -> Booked:
+async def _booked_before(connection: AsyncConnection, booking: Booking, hashed: bytes | None) -> Booked | KeyReused:
     key = {"bucket": bucket_of(booking.tenant), "tenant": booking.tenant, "idempotency_key": booking.idempotency_key}
-    before = (await connection.execute(text(BOOKED_BEFORE), key)).one()
+    before = (await connection.execute(sql(BOOKED_BEFORE), key)).one()
     if bytes(before.payload_hash) != hashed:
-        raise KeyReused(
+        return KeyReused(
             f"the idempotency key {booking.idempotency_key!r} was used with another payload (task {before.id}):"
             " use a new key for a new booking"
         )

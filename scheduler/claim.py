@@ -5,12 +5,11 @@ Two statements, one for tasks that speak and one for tasks that are to be writte
 To speak, a task needs its conversation's lane. The statement goes in steps, and the order of the steps is the point:
 1. candidates: what is due, joined to conversations whose lane is free, and more of it than is wanted. Without the join a
    conversation with thousands of due rows behind a held lane would fill the candidates and starve everybody else.
-2. those conversations' rows are locked, skipping what is locked, and the lane is looked at again on the locked row: one
-   by one, by its key (for a join the planner reads the whole table), and no more than are wanted.
-3. the first due task of each, chosen without a look at locks, and only then locked: where somebody holds that very row,
-   the conversation is left alone, since its second must not pass the first. (A partial unique index instead of the lane
-   would fail a whole batch when two due rows share a conversation; a NOT EXISTS alone would let an earlier row that
-   arrives late slip by.)
+2. the first of each conversation, chosen without a look at locks: where somebody holds that very row, the conversation is
+   left alone, since its second must not pass the first.
+3. that row and its conversation's are locked together, by their keys, skipping what is locked, and both are looked at
+   again as they are once locked; no more than are wanted. (A partial unique index instead of the lane would fail a whole
+   batch when two due rows share a conversation; a NOT EXISTS alone would let an earlier row that arrives late slip by.)
 4. task and lane are updated together.
 
 Follow-ups booked for a time are said in the order of their times, although they are written side by side: one waits
@@ -25,12 +24,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
 from scheduler.events import note
 from scheduler.task import CLAIMED, Pool, Task, task_of
+from store.database import sql
 
 PATIENCE = timedelta(seconds=30)
 LOOK = 64
@@ -79,36 +78,21 @@ with due as materialized (
        {of.format("t")} {of.format("c")}
      order by t.due_at, t.id
      limit :slots + {LOOK}),
-talk as (
-    select bucket, tenant, conversation, min(due_at) as due_at, min(id) as id from due group by 1, 2, 3),
+first as (
+    select distinct on (bucket, tenant, conversation) * from due order by bucket, tenant, conversation, due_at, id),
 free as materialized (
-    select talk.*
-      from (select * from talk order by due_at, id) as talk
-     cross join lateral (
-         select from conversations c
-          where c.bucket = talk.bucket and c.tenant = talk.tenant and c.id = talk.conversation
-            and c.lane_task is null {of.format("c")}
-            for no key update skip locked) as c
-     limit :slots),
-lane as materialized (
-    select bucket, tenant, conversation as id
-      from (select *, {NTH} from free) as ranked left join {BUSY} where {IN_SHARE}),
-first as materialized (
     select first.*
-      from lane
+      from (select * from first order by due_at, id) as first
      cross join lateral (
-         select t.bucket, t.tenant, t.id
-           from tasks t
-          where t.bucket = lane.bucket and t.tenant = lane.tenant and t.conversation = lane.id and {DUE_TO_SPEAK}
-                {of.format("t")}
-          order by t.due_at, t.id
-          limit 1) as first),
+         select from tasks t
+           join conversations c on c.bucket = t.bucket and c.tenant = t.tenant and c.id = t.conversation
+          where t.bucket = first.bucket and t.tenant = first.tenant and t.id = first.id
+            and t.state || '' = 'scheduled' and t.hold is null and t.due_at <= {NOW} and c.lane_task is null
+            {of.format("t")} {of.format("c")}
+            for no key update of t, c skip locked) as mine
+     limit :slots),
 pick as materialized (
-    select t.bucket, t.tenant, t.id
-      from tasks t
-      join first on first.bucket = t.bucket and first.tenant = t.tenant and first.id = t.id
-     where {DUE_TO_SPEAK} {of.format("t")}
-       for update of t skip locked),
+    select bucket, tenant, id from (select *, {NTH} from free) as ranked left join {BUSY} where {IN_SHARE}),
 {_claimed(of)},
 held as (
     update conversations c
@@ -196,12 +180,12 @@ async def claim(
     else:
         statement = CLAIM_TO_WRITE if bucket is None else CLAIM_TO_WRITE_IN_BUCKET
         given["is_timed"] = pool == "timed"
-    return [task_of(row) for row in await connection.execute(text(statement), given)]
+    return [task_of(row) for row in await connection.execute(sql(statement), given)]
 
 
 async def due_buckets(connection: AsyncConnection, clock: Clock) -> Sequence[int]:
     """Return the buckets in which something is due, the longest waiting first."""
-    return list((await connection.execute(text(DUE_BUCKETS), {"now": clock.override()})).scalars())
+    return list((await connection.execute(sql(DUE_BUCKETS), {"now": clock.override()})).scalars())
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +205,6 @@ class NextDue:
 
 async def next_due(connection: AsyncConnection, clock: Clock) -> NextDue:
     """Look what is due and what will be next."""
-    row = (await connection.execute(text(NEXT_DUE), {"now": clock.override()})).one()
+    row = (await connection.execute(sql(NEXT_DUE), {"now": clock.override()})).one()
     later = [at for at in (row.to_speak_later, row.to_write_later) if at is not None]
     return NextDue(row.now, row.to_speak, row.to_write, min(later, default=None))

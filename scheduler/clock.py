@@ -6,8 +6,9 @@ own `now()`. Tests hand in a clock they move.
 
 from datetime import datetime
 
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
+
+from store.database import sql
 
 NOW = "coalesce(cast(:now as timestamptz), now())"
 """The present, inside a statement that is given `:now`."""
@@ -22,5 +23,5 @@ class Clock:
 
     async def now(self, connection: AsyncConnection) -> datetime:
         """Return the present, aware, as the database sees it."""
-        found: datetime = (await connection.execute(text(f"select {NOW}"), {"now": self.override()})).scalar_one()
+        found: datetime = (await connection.execute(sql(f"select {NOW}"), {"now": self.override()})).scalar_one()
         return found

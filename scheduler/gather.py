@@ -7,12 +7,11 @@ locked (it has just numbered a message), and a claim needs that same row, so no 
 
 from datetime import timedelta
 
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.book import Booking, book
 from scheduler.clock import NOW, Clock
-from store.database import bucket_of
+from store.database import bucket_of, sql
 
 LONGEST = timedelta(seconds=5)
 """Somebody who never stops typing is answered after so long all the same."""
@@ -38,7 +37,7 @@ async def gather_turn(
 ) -> int:
     """Let a message just recorded join the turn that waits in its conversation, or book one; return the turn's id."""
     rows = await connection.execute(
-        text(JOIN),
+        sql(JOIN),
         {
             "now": clock.override(),
             "pause": pause,

@@ -1,12 +1,11 @@
 """Holds: a task that is due but must wait for something other than time. Whoever brings that about releases it."""
 
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
 from scheduler.events import note
 from scheduler.task import Task
-from store.database import bucket_of
+from store.database import bucket_of, sql
 
 CHANNEL_PAUSED = "channel paused"
 """The tenant has no working sender on the channel; ends when its configuration is applied."""
@@ -40,7 +39,7 @@ async def keep_waiting(connection: AsyncConnection, task: Task, hold: str) -> No
     look and the hold, find nothing held, and not come again.
     """
     await connection.execute(
-        text(ENDED_BY[hold]), {"bucket": task.bucket, "tenant": task.tenant, "conversation": task.conversation}
+        sql(ENDED_BY[hold]), {"bucket": task.bucket, "tenant": task.tenant, "conversation": task.conversation}
     )
 
 
@@ -49,7 +48,7 @@ async def release(
 ) -> int:
     """End a hold on a tenant's tasks, or on one conversation's; return how many may be claimed again."""
     rows = await connection.execute(
-        text(RELEASE),
+        sql(RELEASE),
         {
             "now": clock.override(),
             "bucket": bucket_of(tenant),

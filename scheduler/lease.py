@@ -3,11 +3,11 @@
 from collections.abc import Collection
 from datetime import timedelta
 
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
 from scheduler.task import Task
+from store.database import sql
 
 # What has just ended under its own fence is not lost: nobody has taken it. Locked first, in the order in which a cancel of
 # many locks them, so that the two do not wait for each other.
@@ -34,7 +34,7 @@ async def renew(
 ) -> Collection[Task]:
     """Extend the leases of these tasks in one statement and return those whose claim is no longer ours."""
     rows = await connection.execute(
-        text(RENEW),
+        sql(RENEW),
         {
             "now": clock.override(),
             "lease": lease,

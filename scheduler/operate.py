@@ -9,12 +9,11 @@
 Nothing here sends an uncertain task again by itself.
 """
 
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
 from scheduler.events import became, note
-from store.database import bucket_of
+from store.database import bucket_of, sql
 
 RETRY = """
 state = 'scheduled', due_at = {now}, attempt = 0, hold = null, ended_at = null, sending = false, cancel_requested = false"""
@@ -41,7 +40,7 @@ select kind, state, outcome from moved
 
 async def _do(connection: AsyncConnection, clock: Clock, statement: str, tenant: str, task: int, by: str) -> bool:
     given = {"bucket": bucket_of(tenant), "tenant": tenant, "id": task, "by": by, "now": clock.override()}
-    moved = (await connection.execute(text(statement), given)).first()
+    moved = (await connection.execute(sql(statement), given)).first()
     if moved is not None and moved.state != "scheduled":
         became(connection, tenant, moved.kind, moved.state, moved.outcome)
     return moved is not None

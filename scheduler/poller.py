@@ -15,22 +15,22 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 
-from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler import recovery, retention, settle
+from scheduler.batch import Batch
 from scheduler.claim import claim, due_buckets, next_due
 from scheduler.clock import Clock
 from scheduler.errors import LostClaim, TryAgain
 from scheduler.lease import renew
 from scheduler.retry import BUDGET, QUARANTINE, backoff
 from scheduler.settle import End
-from scheduler.settler import Settler
 from scheduler.task import Pool, Task
 from scheduler.worker import gone, worker_name
-from store.database import Database
+from store.database import OUTAGES, Database
 from store.signals import Signals
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Poller:
         self._interval, self._lease, self._slots = interval, lease, slots
         self.name, self._by_bucket = name or worker_name(), by_bucket
         self._count, self._delete_old_every = count, delete_old_every
-        self._settler = Settler(database, clock)
+        self._ends = Batch(database, partial(settle.end_each, clock=clock))
         self._running: dict[Task, asyncio.Task[None]] = {}
         self._stopping = False
         self._loop: asyncio.Task[None] | None = None
@@ -111,7 +111,7 @@ class Poller:
             while not self._stopping:
                 try:
                     pause = await self._look()
-                except (SQLAlchemyError, OSError) as problem:
+                except (*OUTAGES, OSError) as problem:
                     log.warning("the database does not answer (%s); the poller waits for it", _name(problem))
                     pause = AFTER_TROUBLE
                 except Exception:  # nobody else would hear of it, and nothing would be performed any more
@@ -169,7 +169,7 @@ class Poller:
                 raise TryAgain("its last attempts ended without a word, as they do when a worker is killed")
             end = await self._perform(task)
             if end is not None:
-                await self._settler.end(end)
+                await self._ends.do(end)
         except LostClaim as lost:
             self._count("lease lost", task)
             log.warning("%s; nothing was settled", lost)
@@ -182,7 +182,7 @@ class Poller:
         except TryAgain as problem:
             log.warning("task %d of tenant %s, attempt %d: %s", task.id, task.tenant, task.attempt, problem)
             await self._return(task, error=str(problem), delay=backoff(task.attempt))
-        except (OperationalError, InterfaceError, PoolTimeout) as problem:  # an outage is no fault of the task
+        except OUTAGES as problem:  # an outage is no fault of the task
             log.warning("task %d of tenant %s waits for the database (%s)", task.id, task.tenant, _name(problem))
             await self._return(task, error=None, delay=timedelta(seconds=AFTER_TROUBLE))
         except Exception as problem:

@@ -10,12 +10,12 @@ still set: whoever claims it next must find out what became of the send, not rep
 
 from collections.abc import Sequence
 
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.claim import EVERYWHERE, IN_BUCKET
 from scheduler.clock import NOW, Clock
 from scheduler.events import became, note
+from store.database import sql
 
 BATCH = 500
 SPREAD = "interval '1 second' * (0.5 + random() / 2) * 2 ^ least(t.attempt - 2, 6)"
@@ -61,7 +61,7 @@ HOLDERS = "select distinct worker from tasks where lease_until is not null"
 
 async def holders(connection: AsyncConnection) -> Sequence[str]:
     """Return the workers that hold claims."""
-    return list((await connection.execute(text(HOLDERS))).scalars())
+    return list((await connection.execute(sql(HOLDERS))).scalars())
 
 
 async def recover(
@@ -73,9 +73,9 @@ async def recover(
     """
     given = {"now": clock.override(), "gone": list(gone), "batch": BATCH}
     if bucket is None:
-        rows = await connection.execute(text(RECOVER), given)
+        rows = await connection.execute(sql(RECOVER), given)
     else:
-        rows = await connection.execute(text(RECOVER_IN_BUCKET), {**given, "bucket": bucket})
+        rows = await connection.execute(sql(RECOVER_IN_BUCKET), {**given, "bucket": bucket})
     back = rows.all()
     for row in back:
         became(connection, row.tenant, row.kind, row.event)
@@ -84,4 +84,4 @@ async def recover(
 
 async def claimed_buckets(connection: AsyncConnection) -> Sequence[int]:
     """Return the buckets in which something is claimed."""
-    return list((await connection.execute(text(CLAIMED_BUCKETS))).scalars())
+    return list((await connection.execute(sql(CLAIMED_BUCKETS))).scalars())

@@ -16,10 +16,8 @@ its number (its message, what was booked in its run), and whoever looks for it t
 import asyncio
 from datetime import timedelta
 
-from sqlalchemy import text
-
 from scheduler.clock import NOW, Clock
-from store.database import Database
+from store.database import Database, sql
 
 KEPT = timedelta(days=90)
 BATCH = 1000
@@ -70,7 +68,7 @@ async def delete_old(
     deleted, bucket, tenant = 0, -1, ""
     while True:
         async with database.transaction() as connection:
-            following = (await connection.execute(text(NEXT_TENANT), {"bucket": bucket, "tenant": tenant})).first()
+            following = (await connection.execute(sql(NEXT_TENANT), {"bucket": bucket, "tenant": tenant})).first()
         if following is None:
             return deleted
         (bucket, tenant), after, has_more = following, 0, True
@@ -78,7 +76,7 @@ async def delete_old(
             async with database.transaction() as connection:
                 page = (
                     await connection.execute(
-                        text(DELETE),
+                        sql(DELETE),
                         {
                             "now": clock.override(),
                             "bucket": bucket,

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
 from scheduler.errors import LostClaim
-from scheduler.events import became, note
+from scheduler.events import Became, became, note
 from scheduler.task import State, Task
+from store.database import sql, tell_on_commit
 
 HELD = "t.bucket = :bucket and t.tenant = :tenant and t.id = :id and t.fence = :fence and t.state = 'firing'"
 
@@ -97,7 +97,7 @@ def _held(task: Task) -> dict[str, Any]:
 
 
 async def _execute(connection: AsyncConnection, statement: str, task: Task, **given: Any) -> Any:
-    row = (await connection.execute(text(statement), {**_held(task), **given})).first()
+    row = (await connection.execute(sql(statement), {**_held(task), **given})).first()
     if row is None:
         raise LostClaim(_lost(task))
     return row[0]
@@ -175,10 +175,10 @@ class End:
     message_seq: int | None = None
 
 
-async def end_many(connection: AsyncConnection, clock: Clock, ends: Sequence[End]) -> Sequence[Task]:
-    """End claimed tasks in one statement; return those whose claim is another's by now, and which were left alone."""
+async def end_each(connection: AsyncConnection, ends: Sequence[End], clock: Clock) -> Sequence[LostClaim | None]:
+    """End claimed tasks in one statement; return a LostClaim for each whose claim is another's by now: it is left alone."""
     rows = await connection.execute(
-        text(END),
+        sql(END),
         {
             "now": clock.override(),
             "buckets": [end.task.bucket for end in ends],
@@ -192,18 +192,15 @@ async def end_many(connection: AsyncConnection, clock: Clock, ends: Sequence[End
         },
     )
     settled = {tuple(row) for row in rows}
-    lost = []
-    for end in ends:
-        if (end.task.tenant, end.task.id) in settled:
-            became(connection, end.task.tenant, end.task.kind, end.state, end.outcome)
-        else:
-            lost.append(end.task)
-    return lost
+    ended = [end for end in ends if (end.task.tenant, end.task.id) in settled]
+    tell_on_commit(connection, *(Became(end.task.tenant, end.task.kind, end.state, end.outcome) for end in ended))
+    return [None if (end.task.tenant, end.task.id) in settled else LostClaim(_lost(end.task)) for end in ends]
 
 
 async def _end(connection: AsyncConnection, clock: Clock, task: Task, state: State, **how: Any) -> None:
-    if await end_many(connection, clock, [End(task, state, **how)]):
-        raise LostClaim(_lost(task))
+    (lost,) = await end_each(connection, [End(task, state, **how)], clock)
+    if lost is not None:
+        raise lost
 
 
 def _lost(task: Task) -> str:

@@ -1,5 +1,6 @@
 """The engine, the transaction, and the names all tables share."""
 
+import functools
 import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -7,6 +8,8 @@ from typing import Any
 
 from sqlalchemy import MetaData, event, text
 from sqlalchemy.engine import URL, Dialect, make_url
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 BUCKETS = 64
@@ -17,6 +20,12 @@ BUCKETS = 64
 _DEAD_PEER = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 2, "tcp_user_timeout": 20_000}
 
 _NEWS = "news"
+
+OUTAGES = (OperationalError, InterfaceError, PoolTimeout)
+"""What says that the database cannot be reached now, rather than that it was asked for something wrong."""
+
+sql = functools.cache(text)
+"""One of our own statements, made ready the first time it is used: to read a long one for its parameters takes a while."""
 
 metadata = MetaData(
     naming_convention={
@@ -90,9 +99,9 @@ class Database:
         await self.engine.dispose()
 
 
-def tell_on_commit(connection: AsyncConnection, what: object) -> None:
+def tell_on_commit(connection: AsyncConnection, *what: object) -> None:
     """Leave something that `Database.on_commit` is told once this transaction is committed."""
-    connection.info.get(_NEWS, []).append(what)
+    connection.info.get(_NEWS, []).extend(what)
 
 
 async def is_distributed(database: Database) -> bool:

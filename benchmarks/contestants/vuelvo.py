@@ -3,11 +3,13 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 
 from sqlalchemy import text
 
 from benchmarks.contestants.contestant import Signal, Started
-from scheduler.book import Booking, book, book_many
+from scheduler.batch import Batch
+from scheduler.book import Booking, book_each, book_many
 from scheduler.clock import Clock
 from scheduler.poller import DUE, Poller
 from scheduler.settle import End
@@ -76,6 +78,7 @@ async def find_conversations(database: Database) -> Sequence[int]:
 class _Client:
     def __init__(self, database: Database, signals: Signals, conversations: Sequence[int]) -> None:
         self._database, self._signals, self._conversations = database, signals, conversations
+        self._bookings = Batch(database, partial(book_each, clock=Clock()))
 
     def _booking(self, number: int, delay: timedelta) -> Booking:
         return Booking(
@@ -92,8 +95,7 @@ class _Client:
         )
 
     async def book(self, number: int, delay: timedelta) -> None:
-        async with self._database.transaction() as connection:
-            await book(connection, Clock(), self._booking(number, delay))
+        await self._bookings.do(self._booking(number, delay))
         self._signals.hint(DUE)
 
     async def book_many(self, numbers: Sequence[int], delay: timedelta) -> None:
