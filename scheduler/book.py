@@ -15,6 +15,9 @@ from scheduler.events import note
 from scheduler.task import Kind
 from store.database import bucket_of, sql
 
+LONGEST_LABEL = 500
+"""Characters of a key, a subject or an idempotency key: four bytes each, an index entry holds 2,700."""
+
 
 @dataclass(frozen=True, slots=True)
 class Booking:
@@ -34,6 +37,12 @@ class Booking:
     subject: str | None = None
     idempotency_key: str | None = None
     lane: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a label that no index could hold."""
+        for name in ("key", "subject", "idempotency_key"):
+            if len(getattr(self, name) or "") > LONGEST_LABEL:
+                raise ValueError(f"{name} is longer than {LONGEST_LABEL} characters: give it a shorter name")
 
 
 @dataclass(frozen=True, slots=True)

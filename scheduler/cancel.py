@@ -2,24 +2,27 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
 from scheduler.events import became, note
-from store.database import bucket_of
+from scheduler.find import beyond
+from store.database import bucket_of, sql
+
+_CHOSEN = "bucket = :bucket and tenant = :tenant and {which} and (cast(:kind as text) is null or kind = :kind)"
+
 
 # The rows are locked first, in one order, so that two cancels of many tasks do not wait for each other. What becomes of
 # each is read from `t` alone: a row that was settled while this waited for its lock is first tried as it was, and half of
-# the old and half of the new would be a row that the table's own rules refuse.
-CANCEL = f"""
+# the old and half of the new would be a row that the table's own rules refuse. The rows are found again as an array, by
+# their key: where many are expected to be chosen, a join would read the whole table.
+def _cancel(which: str) -> str:
+    return f"""
 with chosen as materialized (
     select id from tasks
-     where bucket = :bucket and tenant = :tenant and id = any(cast(:ids as bigint[]))
-       and (cast(:conversation as bigint) is null or conversation = :conversation)
-       and (cast(:kind as text) is null or kind = :kind)
-       and state in ('scheduled', 'firing')
+     where {_CHOSEN.format(which=which)} and state in ('scheduled', 'firing')
      order by id
        for update),
 asked as (
@@ -28,12 +31,26 @@ update tasks t
        ended_at = case when t.state = 'scheduled' and not t.sending then {NOW} else t.ended_at end,
        hold = case when t.state = 'scheduled' and not t.sending then null else t.hold end,
        cancel_requested = t.state = 'firing' or t.sending
-  from chosen
- where t.bucket = :bucket and t.tenant = :tenant and t.id = chosen.id
+ where t.bucket = :bucket and t.tenant = :tenant and t.id = any(array(select id from chosen))
 returning t.*),
 noted as ({note("case e.state when 'cancelled' then e.state else 'cancel requested' end", "asked", "cast(:by as text)")})
 select id, kind, state from asked
 """
+
+
+_LABELLED = {
+    "subject": "subject = :subject",
+    "key": "key = :key",
+    "key_prefix": "key ~>=~ :key_prefix and key ~<~ :beyond",
+}
+CANCEL = _cancel(
+    "id = any(cast(:ids as bigint[])) and (cast(:conversation as bigint) is null or conversation = :conversation)"
+)
+CANCEL_LABELLED = {name: _cancel(which) for name, which in _LABELLED.items()}
+COUNT_LABELLED = {
+    name: f"select count(*) from tasks where {_CHOSEN.format(which=which)} and state = 'scheduled' and not sending"
+    for name, which in _LABELLED.items()
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +73,57 @@ async def cancel(
     by: str | None = None,
 ) -> Cancelled:
     """Cancel these tasks of a tenant, as far as they are active and of this conversation and kind; `by` says who asked."""
+    return await _execute(connection, clock, CANCEL, tenant, kind=kind, by=by, ids=list(ids), conversation=conversation)
+
+
+async def cancel_labelled(
+    connection: AsyncConnection,
+    clock: Clock,
+    tenant: str,
+    *,
+    subject: str | None = None,
+    key: str | None = None,
+    key_prefix: str | None = None,
+    kind: str | None = None,
+    by: str | None = None,
+) -> Cancelled:
+    """Cancel a tenant's tasks of one subject, of one key, or whose key begins so, exactly as given; else as `cancel`.
+
+    Raises ValueError unless it is one of the three.
+    """
+    name, given = _label(subject=subject, key=key, key_prefix=key_prefix)
+    return await _execute(connection, clock, CANCEL_LABELLED[name], tenant, kind=kind, by=by, **given)
+
+
+async def count_labelled(
+    connection: AsyncConnection,
+    tenant: str,
+    *,
+    subject: str | None = None,
+    key: str | None = None,
+    key_prefix: str | None = None,
+    kind: str | None = None,
+) -> int:
+    """Return how many tasks `cancel_labelled` would cancel now, those it would find raced not among them."""
+    name, given = _label(subject=subject, key=key, key_prefix=key_prefix)
+    given |= {"bucket": bucket_of(tenant), "tenant": tenant, "kind": kind}
+    return int(await connection.scalar(sql(COUNT_LABELLED[name]), given) or 0)
+
+
+def _label(**labels: str | None) -> tuple[str, dict[str, Any]]:
+    """Return the name of the label that is given, and what its statement is given."""
+    given: dict[str, Any] = {name: label for name, label in labels.items() if label is not None}
+    if len(given) != 1:
+        raise ValueError(f"give exactly one of {', '.join(labels)}, not {' and '.join(given) or 'none'}")
+    (name,) = given
+    if name == "key_prefix":
+        given["beyond"] = beyond(given[name])
+    return name, given
+
+
+async def _execute(connection: AsyncConnection, clock: Clock, statement: str, tenant: str, **given: Any) -> Cancelled:
     rows = await connection.execute(
-        text(CANCEL),
-        {
-            "now": clock.override(),
-            "bucket": bucket_of(tenant),
-            "tenant": tenant,
-            "ids": list(ids),
-            "conversation": conversation,
-            "kind": kind,
-            "by": by,
-        },
+        sql(statement), {"now": clock.override(), "bucket": bucket_of(tenant), "tenant": tenant, **given}
     )
     found = sorted((row.id, row.kind, row.state) for row in rows)
     for _, of_kind, state in found:

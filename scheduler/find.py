@@ -116,9 +116,13 @@ async def get(connection: AsyncConnection, tenant: str | None, task: int) -> Fou
 
 def search_for_one(tenant: str | None, task: int) -> Select[Any]:
     """Return the question that `get` asks."""
-    # Of any tenant: by each one's part of the key, which the number alone cannot use.
+    return select(*_SHOWN).where(_of(tenant), tasks.c.id == task)
+
+
+def _of(tenant: str | None) -> ColumnElement[bool]:
+    # Of any tenant: by each one's part of an index, of which the number or the label alone is not the beginning.
     whose = select(tenants.c.bucket, tenants.c.tenant) if tenant is None else [(bucket_of(tenant), tenant)]
-    return select(*_SHOWN).where(tuple_(tasks.c.bucket, tasks.c.tenant).in_(whose), tasks.c.id == task)
+    return tuple_(tasks.c.bucket, tasks.c.tenant).in_(whose)
 
 
 async def search(
@@ -127,26 +131,64 @@ async def search(
     tenant: str | None = None,
     states: Sequence[str] = (),
     kind: str | None = None,
+    subject: str | None = None,
+    key: str | None = None,
+    key_prefix: str | None = None,
     limit: int = 20,
 ) -> Sequence[Found]:
-    """Return tasks by tenant, state and kind: the next due first, or, of those that have ended, the last ended first."""
-    return await _found(connection, search_for(tenant=tenant, states=states, kind=kind, limit=limit))
+    """Return tasks by what they are: the next due first, or, of those that have ended, the last ended first.
+
+    Labels are looked for exactly as given; among the tasks that have ended there is no index of them.
+    """
+    question = search_for(
+        tenant=tenant, states=states, kind=kind, subject=subject, key=key, key_prefix=key_prefix, limit=limit
+    )
+    return await _found(connection, question)
 
 
 def search_for(
-    *, tenant: str | None = None, states: Sequence[str] = (), kind: str | None = None, limit: int = 20
+    *,
+    tenant: str | None = None,
+    states: Sequence[str] = (),
+    kind: str | None = None,
+    subject: str | None = None,
+    key: str | None = None,
+    key_prefix: str | None = None,
+    limit: int = 20,
 ) -> Select[Any]:
     """Return the question that `search` asks."""
-    chosen = []
-    if tenant is not None:
-        chosen += [tasks.c.bucket == bucket_of(tenant), tasks.c.tenant == tenant]
+    chosen: list[ColumnElement[bool]] = []
+    if subject is not None:
+        chosen.append(tasks.c.subject == subject)
+    if key is not None:
+        chosen.append(tasks.c.key == key)
+    if key_prefix is not None:
+        chosen += [tasks.c.key.bool_op("~>=~")(key_prefix), tasks.c.key.bool_op("~<~")(beyond(key_prefix))]
+    if tenant is not None or chosen:
+        chosen.append(_of(tenant))
     if states:
         # As words of the statement, whatever it is planned for: an index of some states is only used where they are known.
         chosen.append(tasks.c.state.in_(bindparam("states", states, expanding=True, literal_execute=True)))
     if kind is not None:
         chosen.append(tasks.c.kind == kind)
-    order = [tasks.c.ended_at.desc().nulls_first(), tasks.c.due_at, tasks.c.id]
+    order: list[ColumnElement[Any]] = [tasks.c.due_at, tasks.c.id]
+    if not states or not set(states) <= set(ACTIVE):  # else none has ended, and an index may have them in this order
+        order.insert(0, tasks.c.ended_at.desc().nulls_first())
     return select(*_SHOWN).where(*chosen).order_by(*order).limit(limit)
+
+
+def beyond(prefix: str) -> str:
+    """Return the least text that comes after all that begin with `prefix`, in the order of `~<~`, which is of bytes.
+
+    A range of two bounds is looked up by index in every plan; `like` and `starts_with` only where it is made for one prefix.
+    """
+    before = prefix.rstrip("\U0010ffff")
+    if not before:
+        raise ValueError(
+            "a key prefix is at least one character, and not U+10FFFF alone: give what the keys begin with"
+        )
+    after = ord(before[-1]) + 1
+    return before[:-1] + chr(0xE000 if after == 0xD800 else after)  # past the surrogates, which are not characters
 
 
 async def failed(connection: AsyncConnection, tenant: str | None) -> Sequence[tuple[str, int]]:

@@ -88,23 +88,21 @@ class Poller:
         self._cleaner = asyncio.create_task(self._delete_old(), name="retention")
 
     async def stop(self, grace: timedelta = timedelta(seconds=10)) -> None:
-        """Claim nothing more, let what is in hand finish within the grace time, and give the rest back."""
+        """Claim nothing more, let what is in hand finish within the grace time, and give the rest back.
+
+        Cancelled meanwhile, it gives everything back at once.
+        """
         self._stopping = True
         self._signals.hint(DUE)
-        if self._cleaner:
-            self._cleaner.cancel()
-            await asyncio.gather(self._cleaner, return_exceptions=True)
-        if self._loop:
-            await asyncio.gather(self._loop, return_exceptions=True)
-        running = dict(self._running)
-        if running:
-            await asyncio.wait(running.values(), timeout=grace.total_seconds())
-            for work in running.values():
-                work.cancel()
-            await asyncio.gather(*running.values(), return_exceptions=True)
-        if self._keeper:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        try:
+            await _end(self._cleaner)
+            if self._loop:
+                await asyncio.gather(self._loop, return_exceptions=True)
+            if self._running:
+                await asyncio.wait(self._running.values(), timeout=grace.total_seconds())
+        finally:
+            await _end(*self._running.values())
+            await _end(self._keeper)
 
     async def _poll(self) -> None:
         with self._signals.subscribe(DUE) as hints:
@@ -242,6 +240,13 @@ class Poller:
                 log.warning("could not delete what ended long ago (%s)", _name(problem))
             except Exception:  # nobody else would hear of it, and the tables would grow for ever
                 log.exception("the deletion of what ended long ago stumbled, and goes on")
+
+
+async def _end(*works: asyncio.Task[None] | None) -> None:
+    begun = [work for work in works if work is not None]
+    for work in begun:
+        work.cancel()
+    await asyncio.gather(*begun, return_exceptions=True)
 
 
 def _name(problem: BaseException) -> str:

@@ -158,6 +158,24 @@ tasks = Table(
         "created_at",
         postgresql_where=text("ended_at is not null"),
     ),
+    # What is pending under a label; what has none is in neither.
+    Index(
+        "tasks_subject",
+        "bucket",
+        "tenant",
+        "subject",
+        "due_at",
+        "id",
+        postgresql_where=text("state in ('scheduled', 'firing') and subject is not null"),
+    ),
+    Index(
+        "tasks_key",
+        "bucket",
+        "tenant",
+        "key",
+        postgresql_ops={"key": "text_pattern_ops"},
+        postgresql_where=text("state in ('scheduled', 'firing') and key is not null"),
+    ),
     # What an operator looks for, whoever's it is.
     Index("tasks_troubled", "ended_at", postgresql_where=text("state in ('failed', 'uncertain')")),
     Index(

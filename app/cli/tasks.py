@@ -17,6 +17,7 @@ from app.database import open_database
 from app.settings import Settings
 from scheduler import find, operate
 from scheduler.cancel import cancel as cancel_tasks
+from scheduler.cancel import cancel_labelled, count_labelled
 from scheduler.clock import Clock
 from scheduler.find import Found
 from scheduler.poller import DUE
@@ -43,6 +44,34 @@ AT_A_TIME = 500
 Move = Callable[[AsyncConnection, Clock, str, int, str], Awaitable[bool]]
 _TASK = click.IntRange(1, 2**63 - 1)
 _as_json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+
+
+def _as_text(_: click.Context, __: click.Parameter, words: str | None) -> str | None:
+    """Return a name or a label exactly as given; none that is stored has what is refused here."""
+    if words is not None and ("\0" in words or words.encode("utf-8", "replace").decode() != words):
+        raise click.BadParameter("it is not text in UTF-8, or has a NUL character in it: give it as it is stored")
+    return words
+
+
+def _as_prefix(context: click.Context, option: click.Parameter, words: str | None) -> str | None:
+    prefix = _as_text(context, option, words)
+    if prefix is not None:
+        try:
+            find.beyond(prefix)
+        except ValueError as problem:
+            raise click.BadParameter(str(problem)) from None
+    return prefix
+
+
+def _labels(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the labels that tasks are found by."""
+    for add in (
+        click.option("--key-prefix", callback=_as_prefix, help="Whose key begins so."),
+        click.option("--key", callback=_as_text, help="Of this key."),
+        click.option("--subject", callback=_as_text, help="Of this subject."),
+    ):
+        command = add(command)
+    return command
 
 
 @click.group()
@@ -77,10 +106,12 @@ async def _check_tenant(connection: AsyncConnection, tenant: str | None) -> None
         fail(f"there is no tenant {tenant!r}: see vuelvo tenants list", 2)
 
 
-async def _list(settings: Settings, tenant: str | None, status: str, as_json: bool, limit: int) -> None:
+async def _list(
+    settings: Settings, tenant: str | None, status: str, as_json: bool, limit: int, **labels: str | None
+) -> None:
     async with _opened(settings) as database, database.transaction() as connection:
         await _check_tenant(connection, tenant)
-        found = await find.search(connection, tenant=tenant, states=STATES[status], limit=limit)
+        found = await find.search(connection, tenant=tenant, states=STATES[status], limit=limit, **labels)
         now = await Clock().now(connection)
     show(
         [_row(task) | {"age": _age(now - (task.ended_at or task.created_at))} for task in found],
@@ -102,17 +133,18 @@ async def _list(settings: Settings, tenant: str | None, status: str, as_json: bo
 
 
 @tasks.command(name="list")
-@click.option("--tenant", help="Only this tenant's.")
+@click.option("--tenant", callback=_as_text, help="Only this tenant's.")
+@_labels
 @click.option("--status", type=click.Choice(list(STATES)), default="active", show_default=True)
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @_as_json
-def list_tasks(tenant: str | None, status: str, as_json: bool, limit: int) -> None:
+def list_tasks(tenant: str | None, status: str, as_json: bool, limit: int, **labels: str | None) -> None:
     """List tasks: the next due first, or, of those that have ended, the last ended first.
 
     `active` is scheduled and firing, `troubled` is failed and uncertain. The age is the time since a task ended, or
     since it was booked.
     """
-    run(_list)(tenant=tenant, status=status, as_json=as_json, limit=limit)
+    run(_list)(tenant=tenant, status=status, as_json=as_json, limit=limit, **labels)
 
 
 async def _get(settings: Settings, task: int, payload: bool, as_json: bool) -> None:
@@ -174,14 +206,55 @@ async def _cancel(settings: Settings, task: int, by: str, as_json: bool) -> None
         click.echo(f"task {task}: " + ("cancelled" if done.cancelled else "already being performed (raced)"))
 
 
+async def _cancel_labelled(
+    settings: Settings, tenant: str, dry_run: bool, by: str, as_json: bool, **labels: str | None
+) -> None:
+    async with _opened(settings) as database, database.transaction() as connection:
+        await _check_tenant(connection, tenant)
+        if dry_run:
+            count = await count_labelled(connection, tenant, **labels)
+        else:
+            done = await cancel_labelled(connection, Clock(), tenant, by=by, **labels)
+    if dry_run:
+        click.echo(json.dumps({"would_cancel_count": count}) if as_json else f"{_tasks(count)} would be cancelled")
+    elif as_json:
+        click.echo(json.dumps({"cancelled": list(done.cancelled), "raced": list(done.raced)}))
+    else:
+        raced = f", {len(done.raced)} already being performed (raced)" if done.raced else ""
+        click.echo(f"{_tasks(len(done.cancelled))} cancelled{raced}")
+
+
+def _tasks(count: int) -> str:
+    return f"{count} {'task' if count == 1 else 'tasks'}"
+
+
 @tasks.command()
-@click.argument("task", type=_TASK)
+@click.argument("task", required=False, type=_TASK)
+@click.option("--tenant", callback=_as_text, help="With a label: whose tasks.")
+@_labels
+@click.option("--dry-run", is_flag=True, help="With a label: only count them.")
 @_by
 @_why
 @_as_json
-def cancel(task: int, by: str | None, why: str | None, as_json: bool) -> None:
-    """Cancel a task that is not done yet."""
-    run(_cancel)(task=task, by=_recorded(by, why), as_json=as_json)
+def cancel(
+    task: int | None,
+    tenant: str | None,
+    dry_run: bool,
+    by: str | None,
+    why: str | None,
+    as_json: bool,
+    **labels: str | None,
+) -> None:
+    """Cancel a task that is not done yet, or all of a tenant's under a label."""
+    count = sum(label is not None for label in labels.values())
+    if task is not None and tenant is None and not count and not dry_run:
+        run(_cancel)(task=task, by=_recorded(by, why), as_json=as_json)
+    elif task is None and tenant is not None and count == 1:
+        run(_cancel_labelled)(tenant=tenant, dry_run=dry_run, by=_recorded(by, why), as_json=as_json, **labels)
+    else:
+        raise click.UsageError(
+            "name a task by its number, or say --tenant with one of --subject, --key and --key-prefix, and --dry-run to count"
+        )
 
 
 async def _move_these(database: Database, ids: Sequence[int], starts: str, move: Move, by: str, is_dry: bool) -> None:
@@ -246,7 +319,7 @@ async def _moved(
     if as_json:
         click.echo(json.dumps({words.replace(" ", "_"): list(ids)}))
     elif dry_run or all_failed:
-        click.echo(f"{len(ids)} {'task' if len(ids) == 1 else 'tasks'} {words}")
+        click.echo(f"{_tasks(len(ids))} {words}")
     else:
         for task in ids:
             click.echo(f"task {task}: {words}")

@@ -128,10 +128,23 @@ async def test_nothing_is_done_when_one_of_the_tasks_is_in_another_state_and_eac
         (("discard", "1"), "--why"),
         (("settle", "1", "--why", "seen"), "--delivered"),
         (("settle", "1", "--delivered"), "--why"),
+        (("cancel",), "--tenant with one of --subject, --key and --key-prefix"),
+        (("cancel", "1", "--tenant", "acme"), "--tenant with one of --subject, --key and --key-prefix"),
+        (("cancel", "1", "--key", "k"), "--tenant with one of --subject, --key and --key-prefix"),
+        (("cancel", "1", "--dry-run"), "--tenant with one of --subject, --key and --key-prefix"),
+        (("cancel", "--key", "k"), "--tenant with one of --subject, --key and --key-prefix"),
+        (("cancel", "--tenant", "acme"), "--tenant with one of --subject, --key and --key-prefix"),
+        (("cancel", "--tenant", "acme", "--key", "k", "--subject", ""), "--tenant with one of --subject"),
+        (("cancel", "--tenant", "acme", "--key-prefix", ""), "'--key-prefix': a key prefix is at least one character"),
+        (("cancel", "--tenant", "acme", "--key", "a\0"), "'--key': it is not text in UTF-8, or has a NUL"),
+        (("cancel", "--tenant", "acme", "--subject", "\udcff"), "'--subject': it is not text in UTF-8"),
+        (("cancel", "--tenant", "\ud800", "--subject", "s"), "'--tenant': it is not text in UTF-8"),
+        (("list", "--key-prefix", "\udcff"), "'--key-prefix': it is not text in UTF-8"),
+        (("list", "--tenant", "a\0"), "'--tenant': it is not text in UTF-8, or has a NUL"),
     ],
 )
 def test_what_is_left_out_or_contradicts_itself_is_named_and_exits_with_2(words: tuple[str, ...], problem: str) -> None:
-    result = CliRunner().invoke(tasks, words)
+    result = CliRunner().invoke(tasks, words, terminal_width=200)
     assert (result.exit_code, problem in result.output) == (2, True), result.output
 
 
@@ -150,6 +163,53 @@ async def test_a_cancel_is_recorded_with_who_asked(shell: Shell, database: Datab
         booked = await a_followup(connection, CLOCK, await a_conversation(connection), due=timedelta(hours=1))
     assert await shell.run("tasks", "cancel", str(booked.id), "--by", "eva") == (0, f"task {booked.id}: cancelled")
     assert await last_line(database, booked.id) == ("cancelled", "eva")
+
+
+async def test_tasks_are_found_and_cancelled_by_their_labels(shell: Shell, database: Database) -> None:
+    async with database.transaction() as connection:
+        here, theirs = [await a_conversation(connection, tenant) for tenant in ("acme", "rival")]
+        soon, later = [
+            (
+                await a_followup(
+                    connection, CLOCK, here, due=timedelta(days=n), subject="policy:7", key=f"renewal:7:{n}"
+                )
+            ).id
+            for n in (1, 2)
+        ]
+        other = (await a_followup(connection, CLOCK, here, due=timedelta(days=3), subject="policy:70", key="r%")).id
+        rivals = (
+            await a_followup(
+                connection, CLOCK, theirs, tenant="rival", due=timedelta(days=3), subject="policy:7", key="renewal:7:3"
+            )
+        ).id
+        firing = (await a_followup(connection, CLOCK, here, key="now:1")).id
+    await take(database, CLOCK)
+
+    async def listed(*words: str) -> list[int]:
+        return [row["id"] for row in await shell.json("tasks", "list", *words)]
+
+    assert await listed("--subject", "policy:7") == [soon, later, rivals]
+    assert await listed("--tenant", "acme", "--subject", "policy:7", "--key", "renewal:7:2") == [later]
+    assert await listed("--key-prefix", "r%") == [other]
+    assert await listed("--subject", "x" * 100_000) == []
+
+    mine = ("tasks", "cancel", "--tenant", "acme")
+    assert await shell.run(*mine, "--key-prefix", "renewal:7:", "--dry-run") == (0, "2 tasks would be cancelled")
+    assert await shell.json(*mine, "--key", "renewal:7:1", "--dry-run") == {"would_cancel_count": 1}
+    assert set((await states(database)).values()) == {"scheduled", "firing"}, "they were only counted"
+    assert await shell.run(*mine, "--key", "x" * 100_000) == (0, "0 tasks cancelled")
+    assert await shell.run(*mine, "--key", "renewal:7:1", "--by", "eva", "--why", "renewed") == (0, "1 task cancelled")
+    assert await last_line(database, soon) == ("cancelled", "eva: renewed")
+    assert await shell.json(*mine, "--subject", "policy:7") == {"cancelled": [later], "raced": []}
+    assert await shell.run(*mine, "--key-prefix", "now:") == (0, "0 tasks cancelled, 1 already being performed (raced)")
+    assert await shell.run("tasks", "cancel", "--tenant", "nobody", "--key", "k") == (
+        2,
+        "vuelvo: there is no tenant 'nobody': see vuelvo tenants list",
+    )
+    now = await states(database)
+    assert [now[task] for task in (soon, later, other, rivals, firing)] == [
+        *("cancelled", "cancelled", "scheduled", "scheduled", "firing")
+    ]
 
 
 async def test_a_retry_wakes_the_workers_that_run(shell: Shell, database: Database) -> None:

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from scheduler.book import Booked, Booking, book, book_many
+from scheduler.book import LONGEST_LABEL, Booked, Booking, book, book_many
 from scheduler.clock import Clock
 from scheduler.errors import KeyReused
 from store.database import Database
@@ -227,3 +227,14 @@ async def test_many_with_the_same_keys_in_another_order_do_not_wait_for_each_oth
     booked = await asyncio.gather(*(book_all(n) for n in range(4)))
     assert len({one.id for many in booked for one in many}) == 50
     assert sum(not one.replay for many in booked for one in many) == 50
+
+
+@pytest.mark.parametrize("name", ["key", "subject", "idempotency_key"])
+async def test_the_longest_label_is_stored_and_one_longer_is_refused_by_name(
+    database: Database, clock: MovableClock, conversation: int, name: str
+) -> None:
+    wide = "".join(chr(0x10000 + n) for n in range(LONGEST_LABEL))  # four bytes each, and nothing to compress
+    booked = await followup(database, clock, conversation, **{name: wide})
+    assert await fields(database, booked.id, name) == (wide,)
+    with pytest.raises(ValueError, match=f"{name} is longer than {LONGEST_LABEL} characters"):
+        await followup(database, clock, conversation, **{name: wide + "a"})

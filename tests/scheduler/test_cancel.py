@@ -5,17 +5,19 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler import recovery, settle
-from scheduler.cancel import Cancelled, cancel
+from scheduler.book import Booking, book_many
+from scheduler.cancel import Cancelled, cancel, cancel_labelled, count_labelled
 from scheduler.claim import claim
 from scheduler.clock import Clock
+from scheduler.events import Became, story
 from scheduler.hold import WINDOW_CLOSED
 from scheduler.lease import renew
 from scheduler.task import Task
-from store.database import Database
+from store.database import Database, bucket_of
 from tests.support.claims import LEASE, fields, take
 from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup, a_turn, states
@@ -27,6 +29,17 @@ HOUR = timedelta(hours=1)
 async def do_cancel(database: Database, clock: Clock, *ids: int, tenant: str = "acme", **chosen: object) -> Cancelled:
     async with database.transaction() as connection:
         return await cancel(connection, clock, tenant, ids, **chosen)  # type: ignore[arg-type]
+
+
+async def do_cancel_labelled(
+    database: Database, clock: Clock, *, tenant: str = "acme", by: str | None = None, **chosen: str
+) -> Cancelled:
+    """Cancel, after a count that tells how many it will be."""
+    async with database.transaction() as connection:
+        counted = await count_labelled(connection, tenant, **chosen)
+        done = await cancel_labelled(connection, clock, tenant, by=by, **chosen)
+    assert counted == len(done.cancelled)
+    return done
 
 
 @pytest.fixture
@@ -131,6 +144,106 @@ async def test_nothing_asked_for_is_nothing_cancelled(
     assert await states(database) == {task: "scheduled"}
 
 
+async def test_what_is_pending_under_a_label_is_cancelled_exactly_as_given_and_nothing_else(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    rival = next(name for name in map("rival{}".format, range(10_000)) if bucket_of(name) == bucket_of("acme"))
+    async with database.transaction() as connection:
+        theirs = await a_conversation(connection, rival)
+
+        async def booked(**more: object) -> int:
+            return (await a_followup(connection, clock, conversation, due=HOUR, **more)).id  # type: ignore[arg-type]
+
+        mine, second, later = [await booked(subject="policy:7", key=f"a_b:{n}%") for n in range(3)]
+        others = [
+            *[await booked(subject=near, key=near) for near in ("policy:70", "Policy:7", "axb:1%", "a_b", "a_b:0")],
+            await booked(),
+            (await a_followup(connection, clock, theirs, tenant=rival, subject="policy:7", key="a_b:0%")).id,
+        ]
+        await connection.execute(text("update tasks set kind = 'notice' where id = :id"), {"id": later})
+    assert await do_cancel_labelled(database, clock, key="a_b:%") == Cancelled([], [])
+    assert await do_cancel_labelled(database, clock, subject="policy:7", tenant="nobody") == Cancelled([], [])
+    assert await do_cancel_labelled(database, clock, key="a_b:0%", by="eva") == Cancelled([mine], [])
+    assert await do_cancel_labelled(database, clock, subject="policy:7", kind="followup") == Cancelled([second], [])
+    assert await do_cancel_labelled(database, clock, key_prefix="a_b:", kind="turn") == Cancelled([], [])
+    assert await do_cancel_labelled(database, clock, key_prefix="a_b:1%") == Cancelled([], []), "it has ended"
+    assert await do_cancel_labelled(database, clock, key_prefix="a_b:2") == Cancelled([later], [])
+    now = await states(database)
+    assert {task for task, state in now.items() if state == "cancelled"} == {mine, second, later}
+    assert {now[other] for other in others} == {"scheduled"}
+    async with database.transaction() as connection:
+        assert [(line.event, line.detail) for line in await story(connection, "acme", mine)][1:] == [
+            ("cancelled", "eva")
+        ]
+        assert [line.event for line in await story(connection, "acme", second)] == ["booked", "cancelled"]
+
+
+async def test_under_a_label_too_what_is_performed_or_was_begun_to_be_sent_is_raced_and_not_counted(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    async with database.transaction() as connection:
+        firing = (await a_followup(connection, clock, conversation, subject="policy:7")).id
+    await take(database, clock)
+    async with database.transaction() as connection:
+        begun = (await a_followup(connection, clock, conversation, subject="policy:7")).id
+    (held,) = await take(database, clock)
+    async with database.transaction() as connection:
+        await settle.open_door(connection, clock, held, "something may have gone out")
+        await settle.give_back(connection, clock, held, delay=HOUR, error="cut off")
+        later = (await a_followup(connection, clock, conversation, due=HOUR, subject="policy:7")).id
+    assert await do_cancel_labelled(database, clock, subject="policy:7") == Cancelled([later], [firing, begun])
+    assert await do_cancel_labelled(database, clock, subject="policy:7") == Cancelled([], [firing, begun])
+    assert await fields(database, begun, "state", "cancel_requested") == ("scheduled", True)
+    assert await fields(database, firing, "state", "cancel_requested") == ("firing", True)
+
+
+@pytest.mark.parametrize(
+    ("label", "problem"),
+    [
+        ({}, "exactly one of subject, key, key_prefix, not none"),
+        ({"subject": "s", "key": "k"}, "exactly one of subject, key, key_prefix, not subject and key"),
+        ({"subject": "s", "key_prefix": ""}, "not subject and key_prefix"),
+        ({"key_prefix": ""}, "at least one character"),
+        ({"key_prefix": "\U0010ffff"}, "at least one character"),
+    ],
+)
+async def test_a_cancel_by_label_names_one_label_and_never_every_key(
+    database: Database, clock: MovableClock, conversation: int, label: dict[str, str], problem: str
+) -> None:
+    async with database.transaction() as connection:
+        task = (await a_followup(connection, clock, conversation, due=HOUR, subject="s", key="k")).id
+        with pytest.raises(ValueError, match=problem):
+            await cancel_labelled(connection, clock, "acme", **label)
+        with pytest.raises(ValueError, match=problem):
+            await count_labelled(connection, "acme", **label)
+    assert await states(database) == {task: "scheduled"}
+
+
+async def test_ten_thousand_are_cancelled_by_the_beginning_of_their_keys_in_one_statement(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    bookings = [
+        Booking("acme", "followup", HOUR, conversation, "web", key=f"{'batch' if n % 3 else 'other'}:{n}")
+        for n in range(15_000)
+    ]
+    async with database.transaction() as connection:
+        booked = [one.id for one in await book_many(connection, clock, bookings)]
+    news: list[object] = []
+    statements: list[str] = []
+    database.on_commit = news.extend
+    event.listen(database.engine.sync_engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    async with database.transaction() as connection:
+        done = await cancel_labelled(connection, clock, "acme", key_prefix="batch:", by="eva")
+    assert len(statements) == 1
+    assert done == Cancelled([task for n, task in enumerate(booked) if n % 3], [])
+    assert news == [Became("acme", "followup", "cancelled")] * 10_000
+    async with database.transaction() as connection:
+        noted = await connection.execute(
+            text("select count(*), min(task), max(task) from task_events where event = 'cancelled' and detail = 'eva'")
+        )
+        assert noted.one() == (10_000, booked[1], booked[-1])
+
+
 async def is_somebody_waiting(database: Database) -> bool:
     async with database.transaction() as connection:
         return bool(
@@ -172,17 +285,27 @@ MEANWHILE: dict[str, tuple[Step, str, bool]] = {
 }
 
 
+@pytest.mark.parametrize(
+    "label", [{}, {"subject": "policy:7"}, {"key_prefix": "renewal:"}], ids=["by number", "by subject", "by prefix"]
+)
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
 async def test_a_cancel_that_comes_at_the_very_moment_acts_on_what_has_become_of_the_task(
-    database: Database, clock: MovableClock, conversation: int, meanwhile: str
+    database: Database, clock: MovableClock, conversation: int, meanwhile: str, label: dict[str, str]
 ) -> None:
     step, becomes, is_raced = MEANWHILE[meanwhile]
     async with database.transaction() as connection:
-        booked = (await a_followup(connection, clock, conversation)).id
+        booked = (await a_followup(connection, clock, conversation, subject="policy:7", key="renewal:7")).id
+
+    async def do_it() -> Cancelled:
+        async with database.transaction() as connection:
+            if label:
+                return await cancel_labelled(connection, clock, "acme", **label)
+            return await cancel(connection, clock, "acme", [booked])
+
     (task,) = await take(database, clock)
     async with database.transaction() as connection:
         await step(connection, clock, task)
-        cancelling = asyncio.create_task(do_cancel(database, clock, booked))
+        cancelling = asyncio.create_task(do_it())
         await eventually(lambda: is_somebody_waiting(database))
     done = await cancelling
     assert await fields(database, booked, "state", "cancel_requested") == (becomes, is_raced)
@@ -248,3 +371,23 @@ async def test_two_people_who_cancel_at_once_both_succeed(
         booked = [(await a_followup(connection, clock, conversation, due=HOUR)).id for _ in range(50)]
     both = await asyncio.gather(do_cancel(database, clock, *booked), do_cancel(database, clock, *reversed(booked)))
     assert sorted([*both[0].cancelled, *both[1].cancelled]) == booked, "each task by one of them, without a deadlock"
+
+
+async def test_by_a_label_too_the_tasks_are_locked_in_the_order_of_their_numbers(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    lock = text("select id from tasks where id = :id for update")
+    async with database.transaction() as connection:
+        first, last = [
+            (await a_followup(connection, clock, conversation, due=due, subject="s", key=key)).id
+            for due, key in ((2 * HOUR, "k2"), (HOUR, "k1"))
+        ]
+    for label in ({"key_prefix": "k"}, {"subject": "s"}):
+        async with database.transaction() as connection:
+            await connection.execute(lock, {"id": first})
+            cancelling = asyncio.create_task(do_cancel_labelled(database, clock, **label))
+            await eventually(lambda: is_somebody_waiting(database))
+            await connection.execute(lock, {"id": last})  # else each would wait for the other
+        assert await cancelling == Cancelled([first, last], [])
+        async with database.transaction() as connection:
+            await connection.execute(text("update tasks set state = 'scheduled', ended_at = null"))

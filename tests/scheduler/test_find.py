@@ -3,10 +3,13 @@
 from datetime import timedelta
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from scheduler import settle
 from scheduler.book import Booking, book
-from scheduler.find import get, oldest_due, pending_followups, search
+from scheduler.cancel import cancel
+from scheduler.find import beyond, get, oldest_due, pending_followups, search
 from store.database import Database
 from tests.support.claims import take
 from tests.support.clock import MovableClock
@@ -91,6 +94,99 @@ async def test_a_search_is_by_tenant_state_and_kind_with_the_next_due_first(
         assert await found(states=["firing"]) == [now]
         assert await found(states=["scheduled", "firing"], kind="followup", tenant="rival") == [other]
         assert await found(states=["fired"]) == []
+
+
+async def test_a_search_is_by_subject_and_key_exactly_as_given_and_finds_the_next_due_first(
+    database: Database, clock: MovableClock, conversation: int
+) -> None:
+    async with database.transaction() as connection:
+        theirs = await a_conversation(connection, "rival")
+
+        async def booked(hours: int, **labels: str) -> int:
+            return (await a_followup(connection, clock, conversation, due=hours * HOUR, **labels)).id
+
+        late = await booked(3, subject="policy:7", key="renewal:7:30 days")
+        soon = await booked(1, subject="policy:7", key="renewal:7:10 days")
+        ended = await booked(2, subject="policy:7", key="renewal:7:20 days")
+        for other in ("Policy:7", "policy:7 ", "policy:70"):
+            await booked(1, subject=other, key=other)
+        await booked(1)
+        rivals = (await a_followup(connection, clock, theirs, tenant="rival", subject="policy:7")).id
+        await cancel(connection, clock, "acme", [ended])
+
+        async def found(**chosen: object) -> list[int]:
+            return [one.id for one in await search(connection, **chosen)]  # type: ignore[arg-type]
+
+        pending = ("scheduled", "firing")
+        assert await found(tenant="acme", states=pending, subject="policy:7") == [soon, late]
+        assert await found(tenant="acme", states=pending, subject="policy:7", limit=1) == [soon]
+        assert await found(states=pending, subject="policy:7") == [rivals, soon, late], "of every tenant"
+        assert await found(tenant="acme", states=pending, key="renewal:7:30 days") == [late]
+        assert await found(tenant="acme", states=pending, key="renewal:7:") == []
+        assert await found(tenant="acme", states=pending, key_prefix="renewal:7:") == [soon, late]
+        assert await found(tenant="acme", states=pending, subject="policy:7", key_prefix="renewal:7:3") == [late]
+        assert await found(tenant="acme", states=pending, subject="policy:8", key_prefix="renewal:7:3") == []
+        assert await found(tenant="rival", states=pending, key_prefix="r") == []
+        assert await found(tenant="acme", subject="policy:7") == [soon, late, ended], "of every state"
+        assert await found(tenant="acme", states=["cancelled"], key_prefix="renewal:") == [ended]
+
+
+KEYS = (
+    *(
+        "100%",
+        "100% sure",
+        "1000",
+        "a_b",
+        "a_bc",
+        "axb",
+        "a\\b",
+        "a\\bc",
+        "a\\\\b",
+        "ab",
+        "aB",
+        "a",
+        "",
+        "é",
+        "éa",
+        "è",
+        "z",
+    ),
+    *("\ud7ff!", "\ue000", "\U0010ffff", "a\U0010ffff", "a\U0010ffffb", "b", "\uffff", "\U00010000"),
+)
+
+
+@pytest.mark.parametrize(
+    "prefix", ["100%", "1", "a", "a_b", "a_", "a\\b", "a\\", "é", "\ud7ff", "a\U0010ffff", "\uffff"]
+)
+async def test_the_beginning_of_a_key_is_taken_character_by_character(
+    database: Database, clock: MovableClock, conversation: int, prefix: str
+) -> None:
+    async with database.transaction() as connection:
+        booked = {key: (await a_followup(connection, clock, conversation, key=key)).id for key in KEYS}
+        found = await search(connection, tenant="acme", key_prefix=prefix, limit=100)
+    assert [one.id for one in found] == [booked[key] for key in KEYS if key.startswith(prefix)]
+    assert found, "each of them begins a key"
+
+
+_TEXT = st.text(st.one_of(st.sampled_from("ab%_\x00\x7f\ud7ff\ue000\uffff\U0010ffff"), st.characters(codec="utf-8")))
+
+
+@given(_TEXT.filter(lambda text: text.strip("\U0010ffff")), _TEXT, st.booleans())
+@example("a\ud7ff", "a\ue000", False)
+@example("a\U0010ffff", "b", False)
+def test_all_that_begins_with_a_text_and_nothing_else_lies_between_it_and_what_is_beyond(
+    prefix: str, other: str, is_begun_with_it: bool
+) -> None:
+    key = prefix + other if is_begun_with_it else other
+    lies_between = prefix.encode() <= key.encode() < beyond(prefix).encode()
+    assert lies_between == key.startswith(prefix)
+
+
+@pytest.mark.parametrize("prefix", ["", "\U0010ffff"])
+async def test_a_prefix_that_limits_nothing_is_refused(database: Database, prefix: str) -> None:
+    async with database.transaction() as connection:
+        with pytest.raises(ValueError, match="prefix"):
+            await search(connection, tenant="acme", key_prefix=prefix)
 
 
 async def test_the_age_of_the_oldest_due_task_leaves_out_what_is_held_firing_or_to_come(

@@ -10,7 +10,7 @@ from sqlalchemy import Select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.book import BOOKED_BEFORE
-from scheduler.cancel import CANCEL
+from scheduler.cancel import CANCEL, CANCEL_LABELLED, COUNT_LABELLED
 from scheduler.claim import (
     CLAIM_TO_SPEAK,
     CLAIM_TO_SPEAK_IN_BUCKET,
@@ -19,13 +19,13 @@ from scheduler.claim import (
     NEXT_DUE,
     PATIENCE,
 )
-from scheduler.find import COUNT_TROUBLED, FAILED, OLDEST_DUE, search_for, search_for_one
+from scheduler.find import COUNT_TROUBLED, FAILED, OLDEST_DUE, beyond, search_for, search_for_one
 from scheduler.gather import JOIN
 from scheduler.hold import RELEASE
 from scheduler.lease import RENEW
 from scheduler.recovery import HOLDERS, RECOVER
 from scheduler.settle import END, GIVE_BACK, KEEP_TEXT
-from scheduler.task import TROUBLED
+from scheduler.task import ACTIVE, TROUBLED
 from store.database import Database, bucket_of
 from tests.support.factories import a_conversation
 
@@ -80,7 +80,7 @@ async def plan_for_these(connection: AsyncConnection, statement: str, given: dic
 async def plan_in_the_long_run(connection: AsyncConnection, statement: str, given: dict[str, Any]) -> str:
     """Return the plan of a statement that comes again and again: the server may then plan it once for all values."""
     places = {name: number for number, name in enumerate(given, start=1)}
-    numbered = re.sub(r"(?<!:):([a-z_]+)", lambda found: f"${places[found[1]]}", statement)
+    numbered = re.sub(r"(?<!:):([a-z_0-9]+)", lambda found: f"${places[found[1]]}", statement)
     raw = (await connection.get_raw_connection()).driver_connection
     assert isinstance(raw, psycopg.AsyncConnection)
     async with psycopg.AsyncClientCursor(raw) as cursor:
@@ -219,6 +219,64 @@ async def test_what_an_operator_looks_for_is_found_by_the_index_of_what_went_wro
         plan = await plan_for_these(connection, asked_for(connection, search_for_one(None, 4711)), {})
         assert "Seq Scan on tasks" not in plan, plan
         assert "tasks_pkey" in plan, plan
+
+
+LABELLED = """
+insert into tasks (bucket, tenant, kind, conversation, channel, lane, due_at, booked_for, subject, key)
+select c.bucket, c.tenant, 'followup', c.id, 'web', false, now() + interval '1 day', now() + interval '1 day',
+       'policy:' || n / 50, 'batch:' || lpad(cast(n / 1000 as text), 3, '0') || ':' || n
+  from generate_series(0, 99999) as n, (select * from conversations order by id limit 1) as c
+"""
+
+
+@pytest.fixture
+async def labelled(database: Database) -> Database:
+    """100,000 tasks to come of one tenant: 50 of each subject, 1,000 whose key begins with the same."""
+    async with database.transaction() as connection:
+        await a_conversation(connection)
+        await connection.execute(text(LABELLED))
+        await connection.execute(text("analyze tasks"))
+        await connection.execute(text("analyze tenants"))
+    return database
+
+
+def open_question(connection: AsyncConnection, question: Select[Any]) -> tuple[str, dict[str, Any]]:
+    """Return a question with its parameters left open, as the service sends it, and what it is given."""
+    compiled = question.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
+    statement = re.sub(r"%\((\w+)\)s::(\w+)", r"cast(:\1 as \2)", str(compiled))
+    return re.sub(r"%\((\w+)\)s", r":\1", statement), dict(compiled.params)
+
+
+async def test_what_is_pending_under_a_label_is_found_and_cancelled_by_its_index(labelled: Database) -> None:
+    for name, label in (("subject", "policy:7"), ("key", "batch:007:7777"), ("key_prefix", "batch:007:")):
+        given = {"bucket": BUCKET, "tenant": "acme", "kind": None, name: label}
+        if name == "key_prefix":
+            given["beyond"] = beyond(label)
+        column, index = ("subject", "tasks_subject") if name == "subject" else ("key", "tasks_key")
+        async with labelled.transaction() as connection:
+            await connection.execute(text("set local plan_cache_mode = force_generic_plan"))  # in the long run
+            searches = [
+                open_question(connection, search_for(tenant=tenant, states=ACTIVE, **{name: label}))  # type: ignore[arg-type]
+                for tenant in ("acme", None)
+            ]
+            cancelling = (CANCEL_LABELLED[name], {"now": None, "by": None, **given})
+            for statement, values in (*searches, (COUNT_LABELLED[name], given), cancelling):
+                for plan_of in (plan_for_these, plan_in_the_long_run):
+                    plan = await plan_of(connection, statement, values)
+                    assert re.search(rf"using {index} on tasks.*\n +Index Cond: .* AND \({column} ", plan), plan
+                    assert "Seq Scan on tasks" not in plan, plan
+            assert "using tasks_pkey on tasks t" in plan, plan
+            if name == "subject":
+                plan = await plan_for_these(connection, *searches[0])
+                assert "Sort" not in plan, f"the next due are read in their order:\n{plan}"
+
+
+async def test_a_booking_without_a_label_is_in_no_index_of_labels(full: Database) -> None:
+    async with full.transaction() as connection:
+        sizes = "select pg_relation_size('tasks_subject'), pg_relation_size('tasks_key')"
+        assert (await connection.execute(text(sizes))).one() == (8192, 8192), (
+            "their first page, which says what they are"
+        )
 
 
 SETTLING = {"end", "give back", "keep text", "renew"}

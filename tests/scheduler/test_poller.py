@@ -534,6 +534,21 @@ async def test_the_claims_of_a_dead_worker_are_recovered_by_a_living_one(databas
     assert sorted((task.id, task.attempt, task.fence) for task in worker.performed) == [(id, 2, 3) for id in booked]
 
 
+async def test_a_stop_that_is_cut_short_gives_everything_back_at_once(database: Database, database_url: str) -> None:
+    async def forever(task: Task) -> None:
+        await asyncio.Event().wait()
+
+    (booked,) = await book_turns(database, Clock())
+    async with working(database_url, forever) as worker:
+        await eventually(lambda: len(worker.performed) == 1)
+        stopping = asyncio.create_task(worker.poller.stop(grace=MINUTE))
+        await asyncio.sleep(0)
+        stopping.cancel()  # as a second signal does
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        assert await fields(database, booked, "state", "attempt") == ("scheduled", 0)
+
+
 async def test_stopping_lets_finish_what_can_and_gives_the_rest_back_uncounted(
     database: Database, database_url: str
 ) -> None:
