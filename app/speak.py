@@ -111,8 +111,8 @@ class Speech:
                 "tenant %s has no %s channel now; task %d waits", self.task.tenant, self.task.channel, self.task.id
             )
             async with self.service.database.transaction() as connection:
+                await self._pause(connection)  # the task before its conversation, as everybody locks them
                 await self._mark_answered(connection)
-                await self._pause(connection)
         elif self.task.sending or self._is_reachable(channel) or not await self._wait_for_customer(channel):
             await self._send(channel)
 

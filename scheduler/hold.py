@@ -2,6 +2,7 @@
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from scheduler import settle
 from scheduler.clock import NOW, Clock
 from scheduler.events import note
 from scheduler.task import Task
@@ -36,8 +37,9 @@ async def keep_waiting(connection: AsyncConnection, task: Task, hold: str) -> No
     """Keep whoever would end such a hold waiting until this transaction ends, and wait for whoever was here first.
 
     Call it before a task is held, then look once more whether it must be: else what ends the hold can come between the
-    look and the hold, find nothing held, and not come again.
+    look and the hold, find nothing held, and not come again. Raises LostClaim.
     """
+    await settle.is_sending(connection, task)  # the task's row first, as everybody locks them
     await connection.execute(
         sql(ENDED_BY[hold]), {"bucket": task.bucket, "tenant": task.tenant, "conversation": task.conversation}
     )

@@ -1,7 +1,7 @@
 """One PostgreSQL for each process of the run, one fresh clone of the migrated schema for each test that asks for a database.
 
 The server is the embedded one, told not to wait for the disk, since what a test loses with the machine is of no use. Set
-`VUELVO_TEST_DATABASE_URL` to run against another server (its user must be allowed to create databases).
+`VUELVO_TEST_DATABASE_URL` to run against another server (as its superuser).
 """
 
 import asyncio
