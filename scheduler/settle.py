@@ -5,7 +5,6 @@ is raised, and with it the caller's whole transaction is undone, the message it 
 Whatever leaves `firing` frees its conversation's lane, and only where task and fence still match.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -48,9 +47,9 @@ select state from settled
 END = f"""
 with held as materialized (
     select t.bucket, t.tenant, t.id, h.becomes, h.outcome, h.error, h.message_seq
-      from json_to_recordset(cast(:ends as json)) as h (
-               bucket smallint, tenant text, id bigint, fence bigint, becomes text, outcome text, error text,
-               message_seq integer)
+      from unnest(cast(:buckets as smallint[]), cast(:tenants as text[]), cast(:ids as bigint[]), cast(:fences as bigint[]),
+                  cast(:states as text[]), cast(:outcomes as text[]), cast(:errors as text[]), cast(:seqs as integer[]))
+        as h (bucket, tenant, id, fence, becomes, outcome, error, message_seq)
       join tasks t on t.bucket = h.bucket and t.tenant = h.tenant and t.id = h.id and t.fence = h.fence
      where t.state || '' = 'firing'
      order by t.id
@@ -182,18 +181,14 @@ async def end_each(connection: AsyncConnection, ends: Sequence[End], clock: Cloc
         sql(END),
         {
             "now": clock.override(),
-            "ends": json.dumps(
-                [
-                    {
-                        **_held(end.task),
-                        "becomes": end.state,
-                        "outcome": end.outcome,
-                        "error": end.error,
-                        "message_seq": end.message_seq,
-                    }
-                    for end in ends
-                ]
-            ),
+            "buckets": [end.task.bucket for end in ends],
+            "tenants": [end.task.tenant for end in ends],
+            "ids": [end.task.id for end in ends],
+            "fences": [end.task.fence for end in ends],
+            "states": [end.state for end in ends],
+            "outcomes": [end.outcome for end in ends],
+            "errors": [end.error for end in ends],
+            "seqs": [end.message_seq for end in ends],
         },
     )
     settled = {tuple(row) for row in rows}
