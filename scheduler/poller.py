@@ -123,6 +123,7 @@ class Poller:
         pause = self._interval.total_seconds() if self._signals.is_alive else WHILE_DEAF
         self.beat_at = time.monotonic()
         async with self._database.transaction() as connection:
+            asked_at = time.monotonic()
             due = await next_due(connection, self._clock)
             pools: list[Pool] = ["speak"] if due.is_due(due.to_speak) else []
             if due.is_due(due.to_write):
@@ -138,7 +139,8 @@ class Poller:
             return 0.0
         if due.is_due(due.to_speak):
             pause = min(pause, WHILE_WAITING)
-        return min(pause, (due.later - due.now).total_seconds()) if due.later else pause
+        # By now the database's clock has gone on.
+        return min(pause, (due.later - due.now).total_seconds() - time.monotonic() + asked_at) if due.later else pause
 
     async def _claim(
         self, connection: AsyncConnection, pool: Pool, bucket: int | None, claimed: Sequence[Task]
