@@ -1,5 +1,7 @@
 """The agent's section of a tenant's file."""
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -18,3 +20,5 @@ class AgentSection(BaseModel):
     """Seconds one attempt at writing may take."""
     work_timeout: float = Field(default=900, gt=0, le=3600)
     """Seconds one attempt at a follow-up's work may take."""
+    unwritten: Literal["stored_words", "nothing"] = "stored_words"
+    """What goes out for a follow-up when no attempt at writing it succeeded."""

@@ -64,10 +64,23 @@ async def come_back(service: Service, task: Task) -> None:
     except AgentError as problem:
         if task.attempt < _most_attempts(problem, is_work=is_work):
             raise TryAgain(str(problem)) from problem
+        if tenant.agent.unwritten == "nothing":
+            await _give_up(service, task, problem)
+            return
         log.error("a follow-up of tenant %s was not written: %s; its stored words go out", task.tenant, problem)
         words = followup.stored_words(language, about, is_work=is_work)
     async with service.database.transaction() as connection:
         await settle.keep_text(connection, service.clock, task, words)
+
+
+async def _give_up(service: Service, task: Task, problem: AgentError) -> None:
+    """Fail a follow-up whose tenant would rather have nothing said than its stored words; an operator can retry it."""
+    log.error("a follow-up of tenant %s was not written: %s; nothing goes out", task.tenant, problem)
+    async with service.database.transaction() as connection:
+        if await settle.is_cancelled(connection, task):
+            await settle.cancel(connection, service.clock, task)
+        else:
+            await settle.fail(connection, service.clock, task, f"it was not written: {problem}")
 
 
 def _most_attempts(problem: AgentError, *, is_work: bool) -> int:

@@ -10,6 +10,7 @@ from pydantic_ai.messages import ToolCallPart
 from sqlalchemy import text
 
 from app.followups import REMINDER_ATTEMPTS
+from scheduler import operate
 from scheduler.retry import BUDGET
 from store.database import Database
 from tests.support.clock import MovableClock
@@ -183,6 +184,25 @@ async def test_when_the_model_stays_down_the_stored_words_go_out(
         await pass_time_until(house, clock, script, REMINDER_ATTEMPTS)
         assert (await house.until_heard(conversation, 2))[1] == "Reminder: call Ana"
         assert script.asked_for_followups() == REMINDER_ATTEMPTS
+
+
+async def test_a_tenant_may_have_nothing_said_instead_and_the_reminder_waits_for_an_operator(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    down = ModelHTTPError(503, "script", "down")
+    script = Script(*BOOKED, followups=(*[down] * REMINDER_ATTEMPTS, "Back: call Ana."))
+    async with a_house(database, tmp_path, script.model, clock, config={"agent": {"unwritten": "nothing"}}) as house:
+        conversation = await book(house)
+        await pass_time_until(house, clock, script, REMINDER_ATTEMPTS)
+        (task,) = await house.tasks()
+        task = await house.until_state(task.id, "failed")
+        assert task.error is not None
+        assert task.error.startswith("it was not written: ")
+        assert len(await house.heard(conversation)) == 1
+        async with house.service.database.transaction() as connection:
+            await operate.retry(connection, clock, "acme", task.id, "eva: the model is back")
+        house.wake()
+        assert (await house.until_heard(conversation, 2))[1] == "Back: call Ana."
 
 
 async def test_a_reminder_whose_model_hangs_goes_out_in_its_stored_words_after_one_wait(
