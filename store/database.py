@@ -1,6 +1,7 @@
 """The engine, the transaction, and the names all tables share."""
 
 import functools
+import select
 import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -8,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import MetaData, event, text
 from sqlalchemy.engine import URL, Dialect, make_url
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import DisconnectionError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -65,11 +66,11 @@ class Database:
             self.url,
             pool_size=pool_size,
             max_overflow=0,  # one beyond the pool's size is closed after each use, and to open it costs as much as a turn
-            pool_pre_ping=True,
             hide_parameters=True,  # an error is logged and kept; what customers say and their numbers are not
             connect_args={"application_name": "vuelvo", "connect_timeout": 10, **_DEAD_PEER},
         )
         event.listen(self.engine.sync_engine, "do_connect", self._turn_to_address)
+        event.listen(self.engine.sync_engine, "checkout", self._check_alive)
         self.on_commit: Callable[[Sequence[object]], None] | None = None
         """Told after each commit what was left with `tell_on_commit`; never of what was rolled back."""
 
@@ -80,6 +81,21 @@ class Database:
     def _turn_to_address(self, dialect: Dialect, record: object, args: object, given: dict[str, Any]) -> None:
         address = {"host": self.url.host, "port": self.url.port}
         given.update({name: value for name, value in address.items() if value is not None})
+
+    def _check_alive(self, connection: Any, record: object, proxy: object) -> None:
+        """Replace a connection whose server has hung up: its end is there to be read, and costs no question.
+
+        One that has something else to say is asked. A peer that vanished without a word is found out by its silence.
+        """
+        line = select.poll()
+        line.register(connection.driver_connection.pgconn.socket, select.POLLIN)
+        if not line.poll(0):
+            return
+        dialect = self.engine.dialect
+        try:
+            dialect.do_ping(connection)
+        except dialect.loaded_dbapi.Error as problem:
+            raise DisconnectionError("the server has hung up") from problem
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:

@@ -1,7 +1,9 @@
 """Buckets, addresses and transactions."""
 
 import asyncio
+import select
 import socket
+from typing import Any
 
 import psycopg
 import pytest
@@ -9,6 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from store.database import BUCKETS, Database, bucket_of, engine_url, is_distributed
+from tests.support.wait import eventually
 
 
 def test_a_tenants_bucket_never_changes_since_its_rows_lie_there() -> None:
@@ -75,6 +78,38 @@ async def test_a_pooled_connection_that_died_is_replaced_before_anyone_notices(
         await operator.execute("select pg_terminate_backend(%s, 5000)", (dead,))
     async with database.transaction() as connection:
         assert await connection.scalar(text("select pg_backend_pid()")) != dead
+
+
+async def test_a_pooled_connection_is_only_asked_whether_it_lives_when_it_has_something_to_say(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, other = Database(database_url, pool_size=1), Database(database_url)
+    dialect, asked = database.engine.dialect, []
+    ping = dialect.do_ping
+
+    def do_ping(connection: Any) -> bool:
+        asked.append(connection)
+        return ping(connection)
+
+    async def use() -> tuple[int, int]:
+        """Return the backend's process and our end of the line."""
+        async with database.transaction() as connection:
+            await connection.execute(text("listen news"))
+            raw = await connection.get_raw_connection()
+            assert raw.driver_connection is not None
+            return int(await connection.scalar(text("select pg_backend_pid()"))), raw.driver_connection.fileno()
+
+    monkeypatch.setattr(dialect, "do_ping", do_ping)
+    first = await use()
+    assert await use() == first
+    assert not asked
+    async with other.transaction() as connection:
+        await connection.execute(text("notify news"))
+    await eventually(lambda: bool(select.select([first[1]], [], [], 0)[0]))
+    assert await use() == first, "it is kept"
+    assert len(asked) == 1
+    await database.close()
+    await other.close()
 
 
 async def test_more_transactions_at_once_than_connections_wait_and_open_no_further_ones(database_url: str) -> None:
