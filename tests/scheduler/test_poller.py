@@ -608,7 +608,7 @@ async def test_every_connection_killed_costs_a_moment_and_nothing_else(
         async with await psycopg.AsyncConnection.connect(server_url, autocommit=True) as operator:
             for _ in range(5):
                 await operator.execute(
-                    "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s",
+                    "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = %s",
                     (make_url(database_url).database,),
                 )
                 await book_turns(database, Clock(), 2)
