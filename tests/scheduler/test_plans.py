@@ -32,7 +32,7 @@ from tests.support.factories import a_conversation
 FILL = """
 insert into tasks (bucket, tenant, kind, conversation, channel, lane, due_at, booked_for, state, outcome, ended_at)
 select bucket, tenant, 'followup', id, 'web', n % 2 = 0, now() + at, now() + at, state, outcome, ended_at
-  from conversations, generate_series(1, 200) as n,
+  from conversations, generate_series(1, 500) as n,
        (values ('scheduled', null, null, interval '1 day'), ('fired', 'delivered', now(), interval '-1 day'))
        as rows(state, outcome, ended_at, at)
  where state = 'fired' or n <= cast(:coming as integer)
@@ -58,9 +58,9 @@ CLAIM = {
 }
 
 
-@pytest.fixture(params=[200, 0], ids=["much to come", "nothing to come"])
+@pytest.fixture(params=[500, 0], ids=["much to come", "nothing to come"])
 async def full(database: Database, request: pytest.FixtureRequest) -> Database:
-    """20,000 tasks to come, or none; 20,000 that are done, a few that are due, one that is being performed."""
+    """50,000 tasks to come, or none; 50,000 that are done, a few that are due, one that is being performed."""
     async with database.transaction() as connection:
         for n in range(100):
             await a_conversation(connection, address=f"person {n}")
