@@ -87,15 +87,13 @@ class Database:
 
         One that has something else to say is asked. A peer that vanished without a word is found out by its silence.
         """
-        line = select.poll()
-        line.register(connection.driver_connection.pgconn.socket, select.POLLIN)
-        if not line.poll(0):
-            return
-        dialect = self.engine.dialect
+        dialect, line = self.engine.dialect, select.poll()
         try:
-            dialect.do_ping(connection)
+            line.register(connection.driver_connection.fileno(), select.POLLIN)
+            if line.poll(0):
+                dialect.do_ping(connection)
         except dialect.loaded_dbapi.Error as problem:
-            raise DisconnectionError("the server has hung up") from problem
+            raise DisconnectionError("the line is dead") from problem
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:

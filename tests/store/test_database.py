@@ -80,6 +80,17 @@ async def test_a_pooled_connection_that_died_is_replaced_before_anyone_notices(
         assert await connection.scalar(text("select pg_backend_pid()")) != dead
 
 
+async def test_a_pooled_connection_that_is_closed_at_our_own_end_is_replaced_too(database_url: str) -> None:
+    database = Database(database_url, pool_size=1)
+    async with database.transaction() as connection:
+        line = (await connection.get_raw_connection()).driver_connection
+        assert line is not None
+    await line.close()
+    async with database.transaction() as connection:
+        assert await connection.scalar(text("select 1")) == 1
+    await database.close()
+
+
 async def test_a_pooled_connection_is_only_asked_whether_it_lives_when_it_has_something_to_say(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
