@@ -71,7 +71,7 @@ async def _sayable(context: TurnContext, text: str) -> str:
 async def _must_be_named(context: TurnContext, said: str) -> None:
     """Raise ModelRetry unless a promise names something pending from before; beside a refused booking none does."""
     voice = context.voice
-    async with context.database.transaction() as connection:
+    async with context.database.autocommit() as connection:
         pending = await pending_followups(connection, voice.tenant, voice.conversation)
     shown = [] if context.has_tried else [(str(one.payload.get("about", "")), one.booked_for) for one in pending]
     now = voice.now.astimezone(voice.zone)
@@ -144,7 +144,7 @@ async def what_stands(context: TurnContext) -> str:
     """Say in plain words what is booked, when the model cannot; an empty text when nothing is."""
     voice = context.voice
     ids = {booked.id for booked in context.booked} | {found.id for found in context.booked_before}
-    async with context.database.transaction() as connection:
+    async with context.database.autocommit() as connection:
         stands = [await get(connection, voice.tenant, id) for id in sorted(ids)]
     lines = []
     for found in filter(None, stands):

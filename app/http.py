@@ -117,7 +117,7 @@ async def _ready(running: Running, _: Request) -> Response:
     problems = []
     age = None
     try:
-        async with service.database.transaction() as connection:
+        async with service.database.autocommit() as connection:
             await connection.execute(text("select 1"))
             age = await oldest_due(connection, service.clock.override())
     except (DBAPIError, OSError, PoolTimeout):
@@ -142,7 +142,7 @@ async def _ready(running: Running, _: Request) -> Response:
 async def _metrics(running: Running, _: Request) -> Response:
     service = running.service
     lines = [generate_latest(service.counts.registry).decode()]
-    async with service.database.transaction() as connection:
+    async with service.database.autocommit() as connection:
         age = await oldest_due(connection, service.clock.override())
         rows = await connection.execute(
             text(
@@ -176,7 +176,7 @@ async def _find_web_tenant(service: Service, name: str) -> WebTenant | None:
 
 async def _pending(service: Service, tenant: str, conversation: int) -> Sequence[Pending]:
     config = await service.tenant(tenant)
-    async with service.database.transaction() as connection:
+    async with service.database.autocommit() as connection:
         held_with = await conversations.find(connection, tenant, conversation)
         found = await pending_followups(connection, tenant, conversation)
     zone = known_zone(held_with.time_zone if held_with else None)

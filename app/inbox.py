@@ -172,7 +172,7 @@ async def _write_and_say(service: Service, tenant: TenantConfig, read: _Read, ta
                 service.counts.refused_promises.labels(task.tenant).inc(context.refused_promises)
         if answered_for or context.has_changed_something():
             break
-        async with service.database.transaction() as connection:
+        async with service.database.autocommit() as connection:
             conversation = await _conversation(connection, task)
         if conversation.last_seq == read.conversation.last_seq:
             break
@@ -183,7 +183,7 @@ async def _write_and_say(service: Service, tenant: TenantConfig, read: _Read, ta
 
 
 async def _read(service: Service, tenant: TenantConfig, task: Task) -> _Read:
-    async with service.database.transaction() as connection:
+    async with service.database.autocommit() as connection:
         now = await service.clock.now(connection)
         conversation = await _conversation(connection, task)
         said, unanswered = await messages.to_answer(

@@ -79,7 +79,7 @@ class Receivers:
 
     async def _wanted(self) -> dict[str, TenantConfig]:
         """Return the tenants whose bots are asked, by bot."""
-        async with self._service.database.transaction() as connection:
+        async with self._service.database.autocommit() as connection:
             rows = await tenants.find_all(connection)
         wanted = {}
         for row in rows:

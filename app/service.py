@@ -142,7 +142,7 @@ class Service:
         known = self._tenants.get(name)
         if known and time.monotonic() - known[0] < FRESH:
             return known[2]
-        async with self.database.transaction() as connection:
+        async with self.database.autocommit() as connection:
             row = await tenants.find(connection, name)
         if row is None:
             self._tenants.pop(name, None)

@@ -183,7 +183,7 @@ class Speech:
 
     async def _find_out(self, channel: Channel | None) -> bool:
         """Find out what became of what is behind the second door; False when it waits or has ended with that."""
-        async with self.service.database.transaction() as connection:
+        async with self.service.database.autocommit() as connection:
             so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
         has_begun = bool(_arrived(so_far))
         for lost in _lost(so_far):
@@ -220,7 +220,7 @@ class Speech:
 
     async def _send(self, channel: Channel) -> None:
         parts = channel.split(self.words)
-        async with self.service.database.transaction() as connection:
+        async with self.service.database.autocommit() as connection:
             so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
         arrived = _arrived(so_far)
         for number, words in enumerate(parts):

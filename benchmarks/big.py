@@ -83,18 +83,18 @@ async def _ask(
         lowest = (await connection.execute(text("select min(id) from tasks"))).scalar_one()
 
     async def look(_: int) -> None:
-        async with database.transaction() as connection:
+        async with database.autocommit() as connection:
             await next_due(connection, clock)
 
     async def our_claim(_: int) -> None:
-        async with database.transaction() as connection:
+        async with database.autocommit() as connection:
             assert not await claim(connection, clock, "bench", lease, "speak", 32)
 
     async def their_claim(_: int) -> None:
         assert not await (await raw.execute(CLAIM.encode(), prepare=True)).fetchall()
 
     async def our_find(number: int) -> None:
-        async with database.transaction() as connection:
+        async with database.autocommit() as connection:
             assert await pending_followups(connection, TENANT, first + number)
 
     async def their_find(number: int) -> None:
@@ -103,7 +103,7 @@ async def _ask(
         assert await (await raw.execute(statement.encode(), given, prepare=True)).fetchall()
 
     async def our_subject(number: int) -> None:
-        async with database.transaction() as connection:
+        async with database.autocommit() as connection:
             subject = f"customer:{number}"
             assert await search(connection, tenant=TENANT, states=ACTIVE, subject=subject, limit=IN_CONVERSATION)
 

@@ -14,9 +14,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from pydantic import SecretStr
 from pydantic_ai.models.function import FunctionModel
 from sqlalchemy import event, text
@@ -44,7 +45,14 @@ FIRST = {"contacts": 1_000_001, "conversations": 2_000_001, "tasks": 3_000_001}
 
 Turn = Callable[[int], Awaitable[None]]
 """Has the visitor of this number say something, and returns once the reply is committed."""
-Transaction = list[tuple[str, Any]]
+
+
+@dataclass
+class Transaction:
+    """What was sent at once: with a commit of its own, or a statement that commits by itself."""
+
+    is_alone: bool
+    statements: list[tuple[str, Any]] = field(default_factory=list)
 
 
 def _address(number: int) -> str:
@@ -107,6 +115,7 @@ async def _overhear(service: Service, say: Turn, number: int, asked: list[Callab
     """Have one turn taken, and return what it sent. `asked` is called by the model."""
     heard, engine = Heard(), service.database.engine.sync_engine
     own = asyncio.current_task()
+    lines: list[psycopg.AsyncConnection[Any]] = []
 
     def where() -> list[Any]:
         current = asyncio.current_task()
@@ -116,21 +125,26 @@ async def _overhear(service: Service, say: Turn, number: int, asked: list[Callab
             return heard.claim
         return heard.perform if current is not None and current.get_name().startswith("task ") else []
 
-    def begin(connection: Any) -> None:
-        where().append([])
+    class Overheard(psycopg.AsyncCursor[Any]):
+        async def execute(self, query: Any, params: Any = None, **how: Any) -> Self:
+            if self.connection.info.transaction_status == TransactionStatus.IDLE:
+                where().append(Transaction(self.connection.autocommit))
+            if part := where():
+                part[-1].statements.append((query if isinstance(query, str) else query.decode(), params))
+            return await super().execute(query, params, **how)
 
-    def execute(connection: Any, cursor: Any, statement: str, given: Any, context: Any, is_many: bool) -> None:
-        if part := where():
-            part[-1].append((statement, given))
+    def listen(connection: Any, record: object, proxy: object) -> None:
+        lines.append(connection.driver_connection)
+        lines[-1].cursor_factory = Overheard
 
-    event.listen(engine, "begin", begin)
-    event.listen(engine, "before_cursor_execute", execute)
+    event.listen(engine, "checkout", listen)
     asked.append(lambda: heard.perform.append(None))
     await say(number)
     asked.clear()
-    event.remove(engine, "begin", begin)
-    event.remove(engine, "before_cursor_execute", execute)
-    heard.claim = [each for each in heard.claim if each and "claimed as" in each[-1][0]]  # the look that found it
+    event.remove(engine, "checkout", listen)
+    for line in lines:
+        line.cursor_factory = psycopg.AsyncCursor
+    heard.claim = [each for each in heard.claim if "claimed as" in each.statements[-1][0]]  # the look that found it
     assert heard.receive
     assert heard.claim
     assert None in heard.perform
@@ -167,8 +181,8 @@ async def _bare(service: Service, heard: Heard, number: int, task: int, run_mode
 
         async def send(transaction: Transaction, instead: Mapping[int, int], other: int) -> list[tuple[Any, ...]]:
             connection, rows = await idle.get(), []
-            async with connection.transaction():
-                for statement, given in transaction:
+            async with contextlib.nullcontext() if transaction.is_alone else connection.transaction():
+                for statement, given in transaction.statements:
                     cursor = await connection.execute(statement.encode(), _with(given, instead, number, other))
                     rows = await cursor.fetchall() if cursor.description else []
             idle.put_nowait(connection)

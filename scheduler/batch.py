@@ -26,7 +26,7 @@ class Batch(Generic[Given, Got]):
         database: Database,
         statement: Callable[[AsyncConnection, Sequence[Given]], Awaitable[Sequence[Got | Exception]]],
     ) -> None:
-        """`statement` does all that it is given, in one transaction, and returns what came of each, in their order."""
+        """`statement` is one that does all that it is given, and returns what came of each, in their order."""
         self._database, self._statement = database, statement
         self._waiting: list[tuple[Given, asyncio.Future[Got]]] = []
         self._sending: asyncio.Task[None] | None = None
@@ -56,7 +56,7 @@ class Batch(Generic[Given, Got]):
 
     async def _try(self, batch: Sequence[Given]) -> Sequence[Got | Exception]:
         try:
-            async with self._database.transaction() as connection:
+            async with self._database.autocommit() as connection:
                 return await self._statement(connection, batch)
         except Exception as problem:
             if len(batch) == 1 or isinstance(problem, OUTAGES):

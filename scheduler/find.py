@@ -3,15 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 
-from sqlalchemy import ColumnElement, Select, bindparam, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW
-from scheduler.task import ACTIVE, tasks
-from store.database import bucket_of
-from store.tenants import tenants
+from scheduler.task import ACTIVE, State
+from store.database import bucket_of, sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +35,18 @@ class Found:
     parent: int | None
 
 
-_NAMES = [field.name for field in fields(Found)]
-_SHOWN = [tasks.c[name] for name in _NAMES]
+_SHOWN = ", ".join(f"t.{field.name}" for field in fields(Found))
+
+PENDING_FOLLOWUPS = f"""
+select {_SHOWN} from tasks t
+ where t.bucket = :bucket and t.tenant = :tenant and t.conversation = :conversation
+   and t.kind in ('followup', 'notice') and t.state in ('scheduled', 'firing')
+ order by t.booked_for, t.id
+"""
 
 # Of every state: each half of it is an index.
-BOOKED_FOR_THE_SAME = text(f"""
-select {", ".join(f"t.{name}" for name in _NAMES)}
+BOOKED_FOR_THE_SAME = f"""
+select {_SHOWN}
   from tasks t
   join tasks parent on parent.bucket = t.bucket and parent.tenant = t.tenant and parent.id = t.parent
  where t.bucket = :bucket and t.tenant = :tenant and t.conversation = :conversation
@@ -50,7 +54,7 @@ select {", ".join(f"t.{name}" for name in _NAMES)}
    and t.created_at >= :since and t.kind = 'followup' and t.state <> 'cancelled'
    and (parent.id = :turn or parent.state not in ('fired', 'uncertain'))
  order by t.id
-""")
+"""
 
 # Two questions, since there are two indexes of what is due.
 OLDEST_DUE = f"""
@@ -68,26 +72,14 @@ select tenant, id from tasks
 COUNT_TROUBLED = "select state, count(*) as tasks from tasks where state in ('failed', 'uncertain') group by state"
 
 
-async def _found(connection: AsyncConnection, question: Select[Any]) -> list[Found]:
-    return [Found(*tuple(row)) for row in await connection.execute(question)]
+async def _found(connection: AsyncConnection, question: str, given: Mapping[str, Any]) -> list[Found]:
+    return [Found(*row) for row in await connection.execute(sql(question), given)]
 
 
 async def pending_followups(connection: AsyncConnection, tenant: str, conversation: int) -> Sequence[Found]:
     """Return a conversation's follow-ups that are still to come, the next first."""
-    return await _found(
-        connection,
-        select(*_SHOWN)
-        .where(
-            *_of_conversation(tenant, conversation),
-            tasks.c.kind.in_(("followup", "notice")),
-            tasks.c.state.in_(ACTIVE),
-        )
-        .order_by(tasks.c.booked_for, tasks.c.id),
-    )
-
-
-def _of_conversation(tenant: str, conversation: int) -> list[ColumnElement[bool]]:
-    return [tasks.c.bucket == bucket_of(tenant), tasks.c.tenant == tenant, tasks.c.conversation == conversation]
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "conversation": conversation}
+    return await _found(connection, PENDING_FOLLOWUPS, given)
 
 
 async def booked_for_the_same(
@@ -105,24 +97,26 @@ async def booked_for_the_same(
         "since": since,
         "turn": turn,
     }
-    return [Found(*tuple(row)) for row in await connection.execute(BOOKED_FOR_THE_SAME, given)]
+    return await _found(connection, BOOKED_FOR_THE_SAME, given)
 
 
 async def get(connection: AsyncConnection, tenant: str | None, task: int) -> Found | None:
     """Return one task, of this tenant or (None) of any."""
-    found = await _found(connection, search_for_one(tenant, task))
+    found = await _found(connection, *search_for_one(tenant, task))
     return found[0] if found else None
 
 
-def search_for_one(tenant: str | None, task: int) -> Select[Any]:
-    """Return the question that `get` asks."""
-    return select(*_SHOWN).where(_of(tenant), tasks.c.id == task)
+def search_for_one(tenant: str | None, task: int) -> tuple[str, dict[str, Any]]:
+    """Return the question that `get` asks, and what it is given."""
+    whose, given = _of(tenant)
+    return f"select {_SHOWN} from tasks t where {whose} and t.id = :id", {**given, "id": task}
 
 
-def _of(tenant: str | None) -> ColumnElement[bool]:
-    # Of any tenant: by each one's part of an index, of which the number or the label alone is not the beginning.
-    whose = select(tenants.c.bucket, tenants.c.tenant) if tenant is None else [(bucket_of(tenant), tenant)]
-    return tuple_(tasks.c.bucket, tasks.c.tenant).in_(whose)
+def _of(tenant: str | None) -> tuple[str, dict[str, Any]]:
+    if tenant is None:
+        # By each one's part of an index, of which the number or the label alone is not the beginning.
+        return "(t.bucket, t.tenant) in (select bucket, tenant from tenants)", {}
+    return "t.bucket = :bucket and t.tenant = :tenant", {"bucket": bucket_of(tenant), "tenant": tenant}
 
 
 async def search(
@@ -140,10 +134,10 @@ async def search(
 
     Labels are looked for exactly as given; among the tasks that have ended there is no index of them.
     """
-    question = search_for(
+    question, given = search_for(
         tenant=tenant, states=states, kind=kind, subject=subject, key=key, key_prefix=key_prefix, limit=limit
     )
-    return await _found(connection, question)
+    return await _found(connection, question, given)
 
 
 def search_for(
@@ -155,26 +149,39 @@ def search_for(
     key: str | None = None,
     key_prefix: str | None = None,
     limit: int = 20,
-) -> Select[Any]:
-    """Return the question that `search` asks."""
-    chosen: list[ColumnElement[bool]] = []
+) -> tuple[str, dict[str, Any]]:
+    """Return the question that `search` asks, and what it is given."""
+    chosen: list[str] = []
+    given: dict[str, Any] = {"limit": limit}
     if subject is not None:
-        chosen.append(tasks.c.subject == subject)
+        chosen.append("t.subject = :subject")
+        given["subject"] = subject
     if key is not None:
-        chosen.append(tasks.c.key == key)
+        chosen.append("t.key = :key")
+        given["key"] = key
     if key_prefix is not None:
-        chosen += [tasks.c.key.bool_op("~>=~")(key_prefix), tasks.c.key.bool_op("~<~")(beyond(key_prefix))]
+        chosen.append("t.key ~>=~ :key_prefix and t.key ~<~ :beyond")
+        given |= {"key_prefix": key_prefix, "beyond": beyond(key_prefix)}
     if tenant is not None or chosen:
-        chosen.append(_of(tenant))
+        whose, of = _of(tenant)
+        chosen.append(whose)
+        given |= of
     if states:
         # As words of the statement, whatever it is planned for: an index of some states is only used where they are known.
-        chosen.append(tasks.c.state.in_(bindparam("states", states, expanding=True, literal_execute=True)))
+        if unknown := set(states) - set(get_args(State)):
+            raise ValueError(
+                f"there is no state {', '.join(sorted(unknown))}: give one of {', '.join(get_args(State))}"
+            )
+        words = ", ".join(f"'{state}'" for state in states)
+        chosen.append(f"t.state in ({words})")
     if kind is not None:
-        chosen.append(tasks.c.kind == kind)
-    order: list[ColumnElement[Any]] = [tasks.c.due_at, tasks.c.id]
-    if not states or not set(states) <= set(ACTIVE):  # else none has ended, and an index may have them in this order
-        order.insert(0, tasks.c.ended_at.desc().nulls_first())
-    return select(*_SHOWN).where(*chosen).order_by(*order).limit(limit)
+        chosen.append("t.kind = :kind")
+        given["kind"] = kind
+    is_any_ended = not states or not set(states) <= set(ACTIVE)  # else an index may have them in their order
+    return (
+        f"select {_SHOWN} from tasks t {'where' if chosen else ''} {' and '.join(chosen)}"
+        f" order by {'t.ended_at desc nulls first,' if is_any_ended else ''} t.due_at, t.id limit :limit"
+    ), given
 
 
 def beyond(prefix: str) -> str:
@@ -193,14 +200,14 @@ def beyond(prefix: str) -> str:
 
 async def failed(connection: AsyncConnection, tenant: str | None) -> Sequence[tuple[str, int]]:
     """Return tenant and number of every failed task, of one tenant or (None) of all, the first that failed first."""
-    return [(row.tenant, row.id) for row in await connection.execute(text(FAILED), {"tenant": tenant})]
+    return [(row.tenant, row.id) for row in await connection.execute(sql(FAILED), {"tenant": tenant})]
 
 
 async def count_troubled(connection: AsyncConnection) -> Mapping[str, int]:
     """Return how many tasks wait for an operator, by state."""
-    return {row.state: row.tasks for row in await connection.execute(text(COUNT_TROUBLED))}
+    return {row.state: row.tasks for row in await connection.execute(sql(COUNT_TROUBLED))}
 
 
 async def oldest_due(connection: AsyncConnection, now: datetime | None) -> float:
     """Return for how many seconds the longest waiting due task has been due; 0 when nothing waits."""
-    return max(float(await connection.scalar(text(OLDEST_DUE), {"now": now}) or 0), 0.0)
+    return max(float(await connection.scalar(sql(OLDEST_DUE), {"now": now}) or 0), 0.0)

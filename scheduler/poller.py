@@ -13,7 +13,7 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 
@@ -41,6 +41,8 @@ WHILE_DEAF = 1.0
 WHILE_WAITING = 0.5
 """Seconds to sleep while a due task waits for its lane, in case whoever frees it is another process."""
 AFTER_TROUBLE = 1.0
+CLAIMS = 20
+"""At most so many in a row of one pool, before the others are looked at and what the dead held is recovered."""
 HOUR = timedelta(hours=1)
 
 
@@ -122,34 +124,40 @@ class Poller:
         await self._recover()
         pause = self._interval.total_seconds() if self._signals.is_alive else WHILE_DEAF
         self.beat_at = time.monotonic()
-        async with self._database.transaction() as connection:
+        is_any_claimed = False
+        async with self._database.autocommit() as connection:
             asked_at = time.monotonic()
             due = await next_due(connection, self._clock)
             pools: list[Pool] = ["speak"] if due.is_due(due.to_speak) else []
             if due.is_due(due.to_write):
                 pools += ["timed", "background"]
             buckets = await due_buckets(connection, self._clock) if pools and self._by_bucket else [None]
-            claimed: list[Task] = []
             for bucket in buckets:
                 for pool in pools:
-                    claimed += await self._claim(connection, pool, bucket, claimed)
-        for task in claimed:
-            self._running[task] = asyncio.create_task(self._run(task), name=f"task {task.id}")
-        if claimed:
+                    is_any_claimed |= await self._claim(connection, pool, bucket)
+        if is_any_claimed:
             return 0.0
         if due.is_due(due.to_speak):
             pause = min(pause, WHILE_WAITING)
         # By now the database's clock has gone on.
         return min(pause, (due.later - due.now).total_seconds() - time.monotonic() + asked_at) if due.later else pause
 
-    async def _claim(
-        self, connection: AsyncConnection, pool: Pool, bucket: int | None, claimed: Sequence[Task]
-    ) -> Sequence[Task]:
-        held = Counter(task.tenant for task in (*self._running, *claimed) if task.pool == pool)
-        limit = (self._slots - held.total() + 1) // 2
-        if limit == 0:
-            return []  # whoever finishes hints
-        return await claim(connection, self._clock, self.name, self._lease, pool, limit, held, bucket)
+    async def _claim(self, connection: AsyncConnection, pool: Pool, bucket: int | None) -> bool:
+        """Claim and start what is due in one pool; tell whether there was anything.
+
+        As long as there is as much as was asked for, it asks at once for more: the database claims while tasks begin here.
+        """
+        for turn in range(CLAIMS):
+            held = Counter(task.tenant for task in self._running if task.pool == pool)
+            limit = (self._slots - held.total() + 1) // 2
+            if limit == 0 or self._stopping:
+                return turn > 0  # whoever finishes hints
+            claimed = await claim(connection, self._clock, self.name, self._lease, pool, limit, held, bucket)
+            for task in claimed:
+                self._running[task] = asyncio.create_task(self._run(task), name=f"task {task.id}")
+            if len(claimed) < limit // 2:  # no tenant gets all that is free
+                return turn > 0 or bool(claimed)
+        return True
 
     async def _recover(self) -> None:
         if time.monotonic() - self._recovered_at < self._lease.total_seconds() / 3:
@@ -217,7 +225,7 @@ class Poller:
             if not held:
                 continue
             try:
-                async with self._database.transaction() as connection:
+                async with self._database.autocommit() as connection:
                     lost = await renew(connection, self._clock, held, self._lease)
             except (SQLAlchemyError, OSError) as problem:
                 log.warning("could not renew leases (%s)", _name(problem))

@@ -1,15 +1,22 @@
-"""The engine, the transaction, and the names all tables share."""
+"""The engine, the transaction, and the names all tables share.
+
+Statements that are text go to the driver directly: on the way through SQLAlchemy a statement costs twice its time. The pool,
+transactions, errors, what a statement of its expression language is, and the migrations are SQLAlchemy's.
+"""
 
 import functools
 import select
 import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import MetaData, event, text
-from sqlalchemy.engine import URL, Dialect, make_url
-from sqlalchemy.exc import DisconnectionError, InterfaceError, OperationalError
+import psycopg
+from sqlalchemy import CursorResult, MetaData, TextClause, event, text
+from sqlalchemy.dialects.postgresql import psycopg as psycopg_dialect
+from sqlalchemy.engine import URL, Dialect, IteratorResult, make_url
+from sqlalchemy.engine.result import SimpleResultMetaData
+from sqlalchemy.exc import DBAPIError, DisconnectionError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -54,6 +61,45 @@ def engine_url(url: str) -> URL:
     if parsed.get_backend_name() not in ("postgresql", "postgres"):
         raise ValueError("it must start with postgresql://")
     return parsed.set(drivername="postgresql+psycopg")
+
+
+@functools.lru_cache(maxsize=2000)
+def _for_driver(words: str) -> bytes:
+    """Return a statement with its parameters written as the driver wants them."""
+    dialect = psycopg_dialect.dialect()  # type: ignore[no-untyped-call]
+    return str(text(words).compile(dialect=dialect)).encode()
+
+
+_columns = functools.lru_cache(maxsize=2000)(SimpleResultMetaData)
+
+
+class Connection(AsyncConnection):
+    """A connection that hands text to the driver as it is."""
+
+    @property
+    def driver(self) -> psycopg.AsyncConnection[Any]:
+        """The driver's own connection; not to be kept beyond this one."""
+        return cast("psycopg.AsyncConnection[Any]", self._proxied.connection.driver_connection)
+
+    async def execute(self, statement: Any, parameters: Any = None, **options: Any) -> CursorResult[Any]:
+        """Execute one statement; whatever goes wrong is an error of SQLAlchemy's, and does not tell what was written."""
+        if type(statement) is not TextClause or isinstance(parameters, list):
+            return cast("CursorResult[Any]", await super().execute(statement, parameters, **options))
+        driver = self.driver
+        try:
+            cursor = await driver.execute(_for_driver(statement.text), parameters or {})
+            columns = [column.name for column in cursor.description or ()]
+            rows = await cursor.fetchall() if columns else []
+        except psycopg.Error as problem:
+            if is_lost := driver.closed:
+                await self.invalidate(problem)
+            raise DBAPIError.instance(
+                *(statement.text, None, problem, psycopg.Error),
+                hide_parameters=True,
+                connection_invalidated=is_lost,
+                dialect=self.dialect,
+            ) from problem
+        return cast("CursorResult[Any]", IteratorResult(_columns(tuple(columns)), iter(rows)))
 
 
 class Database:
@@ -101,10 +147,31 @@ class Database:
 
         Keep it short, and never wait for a network call inside.
         """
-        async with self.engine.begin() as connection:
-            news: list[object] = []
-            connection.info[_NEWS] = news
+        async with Connection(self.engine) as connection, self._telling(connection), connection.begin():
             yield connection
+
+    @asynccontextmanager
+    async def autocommit(self) -> AsyncIterator[AsyncConnection]:
+        """Lend a connection on which every statement is a transaction of its own: a third of the time, where there is one."""
+        connection = Connection(self.engine)
+        async with connection, self._telling(connection):
+            driver = connection.driver
+            await driver.set_autocommit(True)
+            try:
+                yield connection
+            finally:
+                if not driver.closed:
+                    try:
+                        await driver.set_autocommit(False)
+                    except BaseException:  # whoever has it next relies on its transactions
+                        await connection.invalidate()
+                        raise
+
+    @asynccontextmanager
+    async def _telling(self, connection: AsyncConnection) -> AsyncIterator[None]:
+        news: list[object] = []
+        connection.info[_NEWS] = news
+        yield
         if news and self.on_commit:
             self.on_commit(news)
 

@@ -12,7 +12,7 @@ from scheduler.find import pending_followups
 async def list_followups(ctx: RunContext[TurnContext]) -> list[dict[str, Any]]:
     """List what is booked in this conversation and has not come yet, with local times."""
     voice = ctx.deps.voice
-    async with ctx.deps.database.transaction() as connection:
+    async with ctx.deps.database.autocommit() as connection:
         pending = await pending_followups(connection, voice.tenant, voice.conversation)
     return [
         {

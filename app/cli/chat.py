@@ -53,7 +53,7 @@ class Chat:
         service = self._house.service
         with service.signals.subscribe(f"message {self._conversation}") as hints:
             while True:
-                async with service.database.transaction() as connection:
+                async with service.database.autocommit() as connection:
                     new = await messages.read(connection, self._tenant, self._conversation, after=self._seq)
                 for message in new:
                     self._seq = message.seq

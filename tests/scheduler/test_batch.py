@@ -85,7 +85,7 @@ class AwayDatabase(Database):
     asked = 0
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+    async def autocommit(self) -> AsyncIterator[AsyncConnection]:
         self.asked += 1
         raise OperationalError("begin", None, Exception("gone"))
         yield

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import Any, Self
 
+import psycopg
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler import recovery, settle
@@ -229,10 +231,18 @@ async def test_ten_thousand_are_cancelled_by_the_beginning_of_their_keys_in_one_
     async with database.transaction() as connection:
         booked = [one.id for one in await book_many(connection, clock, bookings)]
     news: list[object] = []
-    statements: list[str] = []
+    statements: list[object] = []
+
+    class Counted(psycopg.AsyncCursor[Any]):
+        async def execute(self, query: Any, params: Any = None, **how: Any) -> Self:
+            statements.append(query)
+            return await super().execute(query, params, **how)
+
     database.on_commit = news.extend
-    event.listen(database.engine.sync_engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
     async with database.transaction() as connection:
+        raw = (await connection.get_raw_connection()).driver_connection
+        assert raw is not None
+        raw.cursor_factory = Counted
         done = await cancel_labelled(connection, clock, "acme", key_prefix="batch:", by="eva")
     assert len(statements) == 1
     assert done == Cancelled([task for n, task in enumerate(booked) if n % 3], [])

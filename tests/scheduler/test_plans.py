@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Select, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.book import BOOKED_BEFORE
@@ -197,10 +197,6 @@ QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
 ]
 
 
-def asked_for(connection: AsyncConnection, question: Select[Any]) -> str:
-    return str(question.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True}))
-
-
 async def test_what_an_operator_looks_for_is_found_by_the_index_of_what_went_wrong(full: Database) -> None:
     async with full.transaction() as connection:
         await connection.execute(
@@ -209,14 +205,12 @@ async def test_what_an_operator_looks_for_is_found_by_the_index_of_what_went_wro
         await connection.execute(text("analyze tasks"))
         for states in (("failed",), ("uncertain",), TROUBLED):
             for tenant in (None, "acme"):
-                plan = await plan_for_these(
-                    connection, asked_for(connection, search_for(tenant=tenant, states=states)), {}
-                )
+                plan = await plan_for_these(connection, *search_for(tenant=tenant, states=states))
                 assert "using tasks_troubled" in plan, plan
         for statement, given in ((COUNT_TROUBLED, {}), (FAILED, {"tenant": "acme"}), (FAILED, {"tenant": None})):
             plan = await plan_for_these(connection, statement, given)
             assert "tasks_troubled" in plan, plan
-        plan = await plan_for_these(connection, asked_for(connection, search_for_one(None, 4711)), {})
+        plan = await plan_for_these(connection, *search_for_one(None, 4711))
         assert "Seq Scan on tasks" not in plan, plan
         assert "tasks_pkey" in plan, plan
 
@@ -240,13 +234,6 @@ async def labelled(database: Database) -> Database:
     return database
 
 
-def open_question(connection: AsyncConnection, question: Select[Any]) -> tuple[str, dict[str, Any]]:
-    """Return a question with its parameters left open, as the service sends it, and what it is given."""
-    compiled = question.compile(dialect=connection.dialect, compile_kwargs={"render_postcompile": True})
-    statement = re.sub(r"%\((\w+)\)s::(\w+)", r"cast(:\1 as \2)", str(compiled))
-    return re.sub(r"%\((\w+)\)s", r":\1", statement), dict(compiled.params)
-
-
 async def test_what_is_pending_under_a_label_is_found_and_cancelled_by_its_index(labelled: Database) -> None:
     for name, label in (("subject", "policy:7"), ("key", "batch:007:7777"), ("key_prefix", "batch:007:")):
         given = {"bucket": BUCKET, "tenant": "acme", "kind": None, name: label}
@@ -256,7 +243,7 @@ async def test_what_is_pending_under_a_label_is_found_and_cancelled_by_its_index
         async with labelled.transaction() as connection:
             await connection.execute(text("set local plan_cache_mode = force_generic_plan"))  # in the long run
             searches = [
-                open_question(connection, search_for(tenant=tenant, states=ACTIVE, **{name: label}))  # type: ignore[arg-type]
+                search_for(tenant=tenant, states=ACTIVE, **{name: label})  # type: ignore[arg-type]
                 for tenant in ("acme", None)
             ]
             cancelling = (CANCEL_LABELLED[name], {"now": None, "by": None, **given})

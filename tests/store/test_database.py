@@ -1,6 +1,7 @@
 """Buckets, addresses and transactions."""
 
 import asyncio
+import contextlib
 import select
 import socket
 from typing import Any
@@ -8,9 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 from sqlalchemy import text
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, ProgrammingError
 
-from store.database import BUCKETS, Database, bucket_of, engine_url, is_distributed
+from store.database import BUCKETS, OUTAGES, Database, bucket_of, engine_url, is_distributed, tell_on_commit
 from tests.support.wait import eventually
 
 
@@ -49,24 +50,27 @@ def test_what_is_no_address_is_refused() -> None:
         engine_url("localhost, please")
 
 
-async def test_a_transaction_commits_at_its_end_and_leaves_nothing_after_an_exception(database: Database) -> None:
-    async def written() -> list[str]:
-        async with database.transaction() as connection:
-            return list((await connection.execute(text("select tenant from tenants"))).scalars())
+INSERT = text("insert into tenants (bucket, tenant, config) values (0, :tenant, '{}')")
 
-    insert = text("insert into tenants (bucket, tenant, config) values (0, :tenant, '{}')")
+
+async def tenants(database: Database) -> list[str]:
     async with database.transaction() as connection:
-        await connection.execute(insert, {"tenant": "kept"})
-        assert await written() == [], "nobody sees it before the commit"
+        return list(await connection.scalars(text("select tenant from tenants")))
+
+
+async def test_a_transaction_commits_at_its_end_and_leaves_nothing_after_an_exception(database: Database) -> None:
+    async with database.transaction() as connection:
+        await connection.execute(INSERT, {"tenant": "kept"})
+        assert await tenants(database) == [], "nobody sees it before the commit"
 
     async def change_ones_mind() -> None:
         async with database.transaction() as connection:
-            await connection.execute(insert, {"tenant": "undone"})
+            await connection.execute(INSERT, {"tenant": "undone"})
             raise RuntimeError("changed my mind")
 
     with pytest.raises(RuntimeError, match="changed my mind"):
         await change_ones_mind()
-    assert await written() == ["kept"]
+    assert await tenants(database) == ["kept"]
 
 
 async def test_a_pooled_connection_that_died_is_replaced_before_anyone_notices(
@@ -150,6 +154,128 @@ async def test_a_connection_killed_within_a_transaction_is_an_error_and_the_next
         await be_killed()
     async with database.transaction() as connection:
         assert await connection.scalar(text("select 1")) == 1
+
+
+async def test_each_statement_of_a_connection_that_commits_by_itself_is_kept_whatever_follows(
+    database: Database,
+) -> None:
+    news: list[object] = []
+    database.on_commit = news.extend
+
+    async def fail_later() -> None:
+        async with database.autocommit() as connection:
+            await connection.execute(INSERT, {"tenant": "kept"})
+            tell_on_commit(connection, "kept")
+            assert await tenants(database) == ["kept"]
+            await connection.execute(text("select 1 / 0"))
+
+    with pytest.raises(DBAPIError, match="division by zero"):
+        await fail_later()
+    assert await tenants(database) == ["kept"]
+    assert news == [], "nothing is told of a block that failed"
+    async with database.autocommit() as connection:
+        tell_on_commit(connection, "news")
+    assert news == ["news"]
+
+
+@pytest.mark.parametrize("end", ["well", "with an error", "cancelled", "killed"])
+async def test_after_one_that_commits_by_itself_the_next_is_a_transaction_again(
+    database_url: str, server_url: str, end: str
+) -> None:
+    database = Database(database_url, pool_size=1)
+
+    async def use() -> None:
+        async with database.autocommit() as connection:
+            pid = await connection.scalar(text("select pg_backend_pid()"))
+            if end == "with an error":
+                await connection.execute(text("select 1 / 0"))
+            if end == "cancelled":
+                sleep = asyncio.create_task(connection.execute(text("select pg_sleep(60)")))
+                await asyncio.sleep(0)
+                sleep.cancel()
+                await sleep
+            if end == "killed":
+                async with await psycopg.AsyncConnection.connect(server_url, autocommit=True) as operator:
+                    await operator.execute("select pg_terminate_backend(%s, 5000)", (pid,))
+                await connection.execute(text("select 1"))
+
+    with contextlib.suppress(DBAPIError, asyncio.CancelledError):
+        await use()
+
+    async def change_ones_mind() -> None:
+        async with database.transaction() as connection:
+            await connection.execute(INSERT, {"tenant": "undone"})
+            raise RuntimeError("changed my mind")
+
+    with pytest.raises(RuntimeError, match="changed my mind"):
+        await change_ones_mind()
+    assert await tenants(database) == []
+    await database.close()
+
+
+async def test_a_statement_that_is_cancelled_is_cancelled_at_the_server_and_its_transaction_undone(
+    database_url: str,
+) -> None:
+    database, other = Database(database_url, pool_size=1), Database(database_url)
+    is_written = asyncio.Event()
+
+    async def write_and_wait() -> None:
+        async with database.transaction() as connection:
+            await connection.execute(INSERT, {"tenant": "undone"})
+            is_written.set()
+            await connection.execute(text("select pg_sleep(60)"))
+
+    waiting = asyncio.create_task(write_and_wait())
+    await is_written.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await tenants(database) == []
+    async with other.transaction() as connection:
+        busy = (
+            "select count(*) from pg_stat_activity where query like '%pg_sleep(60)%' and state = 'active' and pid <> "
+        )
+        assert await connection.scalar(text(f"{busy} pg_backend_pid()")) == 0
+    await database.close()
+    await other.close()
+
+
+async def test_what_breaks_a_rule_of_the_tables_is_told_by_its_kind(database: Database) -> None:
+    async def insert_twice() -> None:
+        async with database.transaction() as connection:
+            for _ in range(2):
+                await connection.execute(INSERT, {"tenant": "acme"})
+
+    with pytest.raises(IntegrityError, match="tenants_pkey"):
+        await insert_twice()
+
+
+async def test_a_lost_connection_is_an_outage_and_a_mistake_is_none(database: Database, server_url: str) -> None:
+    async def lose() -> None:
+        async with (
+            await psycopg.AsyncConnection.connect(server_url, autocommit=True) as operator,
+            database.transaction() as connection,
+        ):
+            pid = await connection.scalar(text("select pg_backend_pid()"))
+            await operator.execute("select pg_terminate_backend(%s, 5000)", (pid,))
+            await connection.execute(text("select 1"))
+
+    async def mistake() -> None:
+        async with database.transaction() as connection:
+            await connection.execute(text("selct 1"))
+
+    with pytest.raises(OUTAGES):
+        await lose()
+    with pytest.raises(ProgrammingError) as mistaken:
+        await mistake()
+    assert not isinstance(mistaken.value, OUTAGES)
+
+
+async def test_a_percent_sign_and_a_cast_are_what_they_look_like(database: Database) -> None:
+    async with database.transaction() as connection:
+        found = await connection.execute(text("select 'a%' like '%', 7::text || :more"), {"more": "%s"})
+        assert found.one() == (True, "7%s")
+        assert await connection.scalar(text("select '100%'")) == "100%"
 
 
 async def test_an_error_does_not_tell_what_was_written(database: Database) -> None:
