@@ -129,7 +129,9 @@ class Signals:
             self._unsent_now.clear()
             topics, self._unsent = sorted(self._unsent), set()
             try:
-                async with self._database.transaction() as connection:  # before it commits, the listener knows the teller
+                async with (
+                    self._database.transaction() as connection
+                ):  # before it commits, the listener knows the teller
                     self._teller = await notify(connection, topics)
             except Exception as problem:  # a hint may be lost; the reason is told, the work goes on
                 log.warning("could not tell other processes of news: %s", type(problem).__name__)
