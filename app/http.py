@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -50,24 +51,25 @@ def application(running: Running) -> Starlette:
     return Starlette(
         routes=[
             Route("/", demo_page(web, "demo")),
-            Route("/healthz", lambda _: JSONResponse({"status": "alive"})),
-            Route("/readyz", partial(_ready, running)),
-            Route("/metrics", partial(_metrics, running)),
+            *_health_routes(running),
             *hook_routes(service, running.settings),
             *widget_routes(web),
         ],
-        exception_handlers={
-            Problem: _on_problem,
-            **dict.fromkeys(UNUSABLE, _on_unusable),
-            HTTPException: _on_http,
-            DataError: _on_unfit,
-            OperationalError: _on_database,
-            DBAPIError: _on_database,
-            PoolTimeout: _on_database,
-            OSError: _on_database,
-            Exception: _on_surprise,
-        },
+        exception_handlers=_HANDLERS,
     )
+
+
+def health(running: Running) -> Starlette:
+    """Return the ASGI application of a process that only works: whether all is well, and its numbers."""
+    return Starlette(routes=_health_routes(running), exception_handlers=_HANDLERS)
+
+
+def _health_routes(running: Running) -> list[Route]:
+    return [
+        Route("/healthz", lambda _: JSONResponse({"status": "alive"})),
+        Route("/readyz", partial(_ready, running)),
+        Route("/metrics", partial(_metrics, running)),
+    ]
 
 
 def _on_problem(_: Request, problem: Exception) -> Response:
@@ -106,6 +108,19 @@ def _on_unfit(_: Request, problem: Exception) -> Response:
 
 def _on_surprise(_: Request, problem: Exception) -> Response:
     return Problem(500, "Something went wrong here; it has been logged. Trying again later may help.").response()
+
+
+_HANDLERS: Mapping[Any, Any] = {
+    Problem: _on_problem,
+    **dict.fromkeys(UNUSABLE, _on_unusable),
+    HTTPException: _on_http,
+    DataError: _on_unfit,
+    OperationalError: _on_database,
+    DBAPIError: _on_database,
+    PoolTimeout: _on_database,
+    OSError: _on_database,
+    Exception: _on_surprise,
+}
 
 
 async def _ready(running: Running, _: Request) -> Response:

@@ -33,6 +33,8 @@ class Found:
     error: str | None
     message_seq: int | None
     parent: int | None
+    key: str | None
+    subject: str | None
 
 
 _SHOWN = ", ".join(f"t.{field.name}" for field in fields(Found))

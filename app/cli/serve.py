@@ -9,7 +9,7 @@ import click
 
 from app.cli.run import fail, run
 from app.cli.stop import Stop
-from app.http import application
+from app.http import application, health
 from app.receivers import Receivers
 from app.server import Limits, Server, allow_files
 from app.settings import Settings
@@ -18,8 +18,11 @@ from app.wiring import running
 log = logging.getLogger(__name__)
 
 
-def open_port(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Ends with a clear line when the port is taken or the host is not ours."""
+def open_port(host: str, port: int, setting: str = "VUELVO_PORT") -> socket.socket:
+    """Return a listening socket. Ends with a clear line when the port is taken or the host is not ours.
+
+    `setting` is where the port was named.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -29,7 +32,7 @@ def open_port(host: str, port: int) -> socket.socket:
     except OSError as problem:
         listening.close()
         fail(
-            f"cannot listen on {host}:{port} ({problem.strerror}): set VUELVO_PORT or VUELVO_HOST, or stop what is there"
+            f"cannot listen on {host}:{port} ({problem.strerror}): set {setting} or VUELVO_HOST, or stop what is there"
         )
     return listening
 
@@ -57,13 +60,24 @@ def _shown(host: str) -> str:
     return "localhost" if host in ("127.0.0.1", "0.0.0.0", "::", "::1") else host  # noqa: S104 - only shown
 
 
-async def _work(settings: Settings) -> None:
+async def _work(settings: Settings, port: int | None) -> None:
     stop = Stop()
-    async with running(settings):
+    async with contextlib.AsyncExitStack() as stack:
+        server = serving = None
+        if port is not None:
+            listening = stack.enter_context(contextlib.closing(open_port(settings.host, port, "--port")))
+        house = await stack.enter_async_context(running(settings))
+        if port is not None:
+            server = Server(health(house), Limits(connections=allow_files()))
+            serving = asyncio.create_task(server.serve(sockets=[listening]))
         stop.is_up()
         log.info("working: what falls due is done")
-        await stop.asked.wait()
+        asked = asyncio.create_task(stop.asked.wait())
+        await asyncio.wait({asked, serving} if serving else {asked}, return_when=asyncio.FIRST_COMPLETED)
         log.info("stopping: what is in hand is finished or given back")
+        if server and serving:
+            server.should_exit = True
+            await serving
 
 
 @click.command()
@@ -77,6 +91,7 @@ def serve(no_poller: bool) -> None:
 
 
 @click.command()
-def work() -> None:
+@click.option("--port", type=click.IntRange(0, 65535), help="Answer /healthz, /readyz and /metrics on this port.")
+def work(port: int | None) -> None:
     """Do what falls due, and nothing else. Any number of these may run on one database."""
-    run(_work)()
+    run(_work)(port)

@@ -1,6 +1,7 @@
 """The service as processes: over plain HTTP, killed and started again, many workers on one database."""
 
 import asyncio
+import socket
 from collections import defaultdict
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -56,6 +57,38 @@ async def test_killed_after_booking_the_reminder_still_comes_once(tmp_path: Path
         await again.until("followup")
         assert [message["kind"] for message in await again.messages()] == ["message", "reply", "followup"]
         assert await process.stop() == 0
+
+
+async def test_a_worker_tells_whether_it_is_well_and_what_it_did(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    environ = {"VUELVO_DATABASE_URL": database_url, "VUELVO_SECRET_KEY": KEY}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    worker = await start("work", "--port", port, directory=tmp_path, environ=environ)
+    try:
+        await worker.until_said("working")
+        async with database.transaction() as connection:
+            conversation = await a_conversation(connection, "demo")
+            due = await Clock().now(connection)
+            await a_followup(connection, Clock(), conversation, tenant="demo", due=due)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+
+            async def has_counted() -> bool:
+                settled = (
+                    'vuelvo_tasks_settled_total{kind="followup",outcome="delivered",state="fired",tenant="demo"} 1.0'
+                )
+                return settled in (await http.get("/metrics")).text
+
+            await eventually(has_counted)
+            assert (await http.get("/healthz")).json() == {"status": "alive"}
+            assert (await http.get("/readyz")).json()["status"] == "ready"
+            assert (await http.get("/")).status_code == 404, "it serves nobody else"
+        other = await start("work", "--port", port, directory=tmp_path, environ=environ)
+        assert "--port" in await other.until_said("cannot listen")
+        assert await other.ended() == 1
+    finally:
+        assert await worker.stop() == 0
 
 
 async def test_three_workers_say_two_hundred_tasks_in_order_and_none_twice(
