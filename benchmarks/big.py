@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from benchmarks.contestants.raw import CLAIM, Connection, connect
 from benchmarks.contestants.vuelvo import TENANT, fill
@@ -66,15 +67,16 @@ async def big(runs: int, rows: int, times: int, server: Server | None = None) ->
         await fill(url, 0, rows, kind="followup", conversations=rows // IN_CONVERSATION)
         await server.execute("vacuum (freeze, analyze)", "checkpoint", database=name)
         database = Database(url)
-        async with await connect(url) as raw:
-            found = await _ask(database, raw, runs, times, rows)
+        async with await connect(url) as raw, database.autocommit(is_planned_once=True) as looking:
+            found = await _ask(database, looking, raw, runs, times, rows)
         await database.close()
     return [Measure(f"{title}, {rows:,} future rows", "ms", found[title], is_less_better=True) for title in found]
 
 
 async def _ask(
-    database: Database, raw: Connection, runs: int, times: int, rows: int
+    database: Database, looking: AsyncConnection, raw: Connection, runs: int, times: int, rows: int
 ) -> dict[str, dict[str, list[float]]]:
+    """Ask on Vuelvo's database, where `looking` is the connection as a poller has it, and on `raw`."""
     clock, lease = Clock(), timedelta(seconds=60)
     cancelled = min(CANCELLED, rows // (2 * runs + 2))
     of = {"bucket": bucket_of(TENANT), "tenant": TENANT}
@@ -83,12 +85,10 @@ async def _ask(
         lowest = (await connection.execute(text("select min(id) from tasks"))).scalar_one()
 
     async def look(_: int) -> None:
-        async with database.autocommit() as connection:
-            await next_due(connection, clock)
+        await next_due(looking, clock)
 
     async def our_claim(_: int) -> None:
-        async with database.autocommit() as connection:
-            assert not await claim(connection, clock, "bench", lease, "speak", 32)
+        assert not await claim(looking, clock, "bench", lease, "speak", 32)
 
     async def their_claim(_: int) -> None:
         assert not await (await raw.execute(CLAIM.encode(), prepare=True)).fetchall()

@@ -110,7 +110,11 @@ class Poller:
         with self._signals.subscribe(DUE) as hints:
             while not self._stopping:
                 try:
-                    pause = await self._look()
+                    # A connection of its own, so that it need not wait for one while all others are in use.
+                    async with self._database.autocommit(is_planned_once=True) as connection:
+                        while not self._stopping:
+                            await hints.wait(await self._look(connection))
+                    return
                 except (*OUTAGES, OSError) as problem:
                     log.warning("the database does not answer (%s); the poller waits for it", _name(problem))
                     pause = AFTER_TROUBLE
@@ -119,22 +123,21 @@ class Poller:
                     pause = AFTER_TROUBLE
                 await hints.wait(pause)
 
-    async def _look(self) -> float:
+    async def _look(self, connection: AsyncConnection) -> float:
         """Recover, claim and start what is due; return for how many seconds nothing is expected."""
         await self._recover()
         pause = self._interval.total_seconds() if self._signals.is_alive else WHILE_DEAF
         self.beat_at = time.monotonic()
         is_any_claimed = False
-        async with self._database.autocommit() as connection:
-            asked_at = time.monotonic()
-            due = await next_due(connection, self._clock)
-            pools: list[Pool] = ["speak"] if due.is_due(due.to_speak) else []
-            if due.is_due(due.to_write):
-                pools += ["timed", "background"]
-            buckets = await due_buckets(connection, self._clock) if pools and self._by_bucket else [None]
-            for bucket in buckets:
-                for pool in pools:
-                    is_any_claimed |= await self._claim(connection, pool, bucket)
+        asked_at = time.monotonic()
+        due = await next_due(connection, self._clock)
+        pools: list[Pool] = ["speak"] if due.is_due(due.to_speak) else []
+        if due.is_due(due.to_write):
+            pools += ["timed", "background"]
+        buckets = await due_buckets(connection, self._clock) if pools and self._by_bucket else [None]
+        for bucket in buckets:
+            for pool in pools:
+                is_any_claimed |= await self._claim(connection, pool, bucket)
         if is_any_claimed:
             return 0.0
         if due.is_due(due.to_speak):

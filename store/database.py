@@ -29,6 +29,8 @@ _DEAD_PEER = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count
 
 _NEWS = "news"
 
+_PLAN_ONCE, _PLAN_AS_USUAL = text("set plan_cache_mode = force_generic_plan"), text("reset plan_cache_mode")
+
 OUTAGES = (OperationalError, InterfaceError, PoolTimeout)
 """What says that the database cannot be reached now, rather than that it was asked for something wrong."""
 
@@ -70,7 +72,9 @@ def _for_driver(words: str) -> bytes:
     return str(text(words).compile(dialect=dialect)).encode()
 
 
-_columns = functools.lru_cache(maxsize=2000)(SimpleResultMetaData)
+@functools.lru_cache(maxsize=2000)
+def _columns(*names: bytes | None) -> SimpleResultMetaData:
+    return SimpleResultMetaData([(name or b"").decode() for name in names])
 
 
 class Connection(AsyncConnection):
@@ -88,8 +92,9 @@ class Connection(AsyncConnection):
         driver = self.driver
         try:
             cursor = await driver.execute(_for_driver(statement.text), parameters or {})
-            columns = [column.name for column in cursor.description or ()]
-            rows = await cursor.fetchall() if columns else []
+            # Its `description` would be a large object for each column, of which the name alone is wanted.
+            names = [] if (found := cursor.pgresult) is None else [found.fname(at) for at in range(found.nfields)]
+            rows = await cursor.fetchall() if names else []
         except psycopg.Error as problem:
             if is_lost := driver.closed:
                 await self.invalidate(problem)
@@ -99,7 +104,7 @@ class Connection(AsyncConnection):
                 connection_invalidated=is_lost,
                 dialect=self.dialect,
             ) from problem
-        return cast("CursorResult[Any]", IteratorResult(_columns(tuple(columns)), iter(rows)))
+        return cast("CursorResult[Any]", IteratorResult(_columns(*names), iter(rows)))
 
 
 class Database:
@@ -151,17 +156,25 @@ class Database:
             yield connection
 
     @asynccontextmanager
-    async def autocommit(self) -> AsyncIterator[AsyncConnection]:
-        """Lend a connection on which every statement is a transaction of its own: a third of the time, where there is one."""
+    async def autocommit(self, *, is_planned_once: bool = False) -> AsyncIterator[AsyncConnection]:
+        """Lend a connection on which every statement is a transaction of its own: a third of the time, where there is one.
+
+        With `is_planned_once` a statement that comes again and again is planned once, for whatever values: to plan a long one
+        takes several times as long as to find that nothing is there.
+        """
         connection = Connection(self.engine)
         async with connection, self._telling(connection):
             driver = connection.driver
             await driver.set_autocommit(True)
             try:
+                if is_planned_once:
+                    await connection.execute(_PLAN_ONCE)
                 yield connection
             finally:
                 if not driver.closed:
                     try:
+                        if is_planned_once:
+                            await connection.execute(_PLAN_AS_USUAL)
                         await driver.set_autocommit(False)
                     except BaseException:  # whoever has it next relies on its transactions
                         await connection.invalidate()

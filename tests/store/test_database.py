@@ -178,6 +178,18 @@ async def test_each_statement_of_a_connection_that_commits_by_itself_is_kept_wha
     assert news == ["news"]
 
 
+async def test_a_plan_is_made_once_where_that_is_asked_for_and_as_usual_afterwards(database_url: str) -> None:
+    database = Database(database_url, pool_size=1)
+    async with database.autocommit(is_planned_once=True) as connection:
+        for _ in range(8):
+            await connection.execute(text("select count(*) from tenants where tenant = :tenant"), {"tenant": "acme"})
+        plans = await connection.execute(text("select generic_plans, custom_plans from pg_prepared_statements"))
+        assert plans.first() == (3, 0), "it is prepared when it has come five times"
+    async with database.transaction() as connection:
+        assert await connection.scalar(text("show plan_cache_mode")) == "auto"
+    await database.close()
+
+
 @pytest.mark.parametrize("end", ["well", "with an error", "cancelled", "killed"])
 async def test_after_one_that_commits_by_itself_the_next_is_a_transaction_again(
     database_url: str, server_url: str, end: str
@@ -185,7 +197,7 @@ async def test_after_one_that_commits_by_itself_the_next_is_a_transaction_again(
     database = Database(database_url, pool_size=1)
 
     async def use() -> None:
-        async with database.autocommit() as connection:
+        async with database.autocommit(is_planned_once=True) as connection:
             pid = await connection.scalar(text("select pg_backend_pid()"))
             if end == "with an error":
                 await connection.execute(text("select 1 / 0"))
@@ -210,6 +222,8 @@ async def test_after_one_that_commits_by_itself_the_next_is_a_transaction_again(
     with pytest.raises(RuntimeError, match="changed my mind"):
         await change_ones_mind()
     assert await tenants(database) == []
+    async with database.transaction() as connection:
+        assert await connection.scalar(text("show plan_cache_mode")) == "auto"
     await database.close()
 
 
