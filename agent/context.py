@@ -49,8 +49,8 @@ class TurnContext:
     """What is answered, at least one message: a delay counts from it, should the answer come late."""
     hold: Callable[[AsyncConnection], Awaitable[object]]
     """Locks the turn's claim for the rest of a transaction; raises LostClaim when it is another worker's by now."""
-    refuse: Callable[[datetime], str | None]
-    """Given when an answer would fall due, why it could not reach the customer then; None when it can."""
+    assess: Callable[[datetime], tuple[bool, str]]
+    """Given when an answer would fall due, whether it can reach the customer then, and what there is to say of that."""
     on_booked: Callable[[], None]
     """Wakes the poller, after the commit."""
     booked_before: list[Found] = field(default_factory=list)

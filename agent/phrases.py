@@ -2,6 +2,9 @@
 
 _PHRASES = {
     "en": {
+        "customer": "there",
+        "opted_out": "Done: {business} will not write to you any more. To hear from us again, write START.",
+        "opted_in": "Welcome back: {business} may write to you again.",
         "reminder": "Reminder: {about}",
         "work_failed": "I said I would come back to you about this, but I could not finish it: {about}",
         "no_answer": "Sorry, I could not answer just now. Please write again in a moment.",
@@ -10,6 +13,9 @@ _PHRASES = {
         "not_booked": "I have not been able to book anything for later. Please tell me again what you would like, and when.",
     },
     "es": {
+        "customer": "cliente",
+        "opted_out": "Hecho: {business} no le escribirá más. Para volver a recibir mensajes, escriba ALTA.",
+        "opted_in": "Bienvenido de nuevo: {business} puede volver a escribirle.",
         "reminder": "Recordatorio: {about}",
         "work_failed": "Le dije que volvería con esto, pero no he podido terminarlo: {about}",
         "no_answer": "Lo siento, ahora mismo no he podido responder. Escriba de nuevo en un momento, por favor.",
@@ -18,6 +24,9 @@ _PHRASES = {
         "not_booked": "No he podido programar nada para más tarde. Dígame otra vez qué desea y para cuándo, por favor.",
     },
     "pt": {
+        "customer": "cliente",
+        "opted_out": "Feito: {business} não vai mais lhe escrever. Para voltar a receber mensagens, escreva INICIAR.",
+        "opted_in": "Que bom ter você de volta: {business} pode voltar a lhe escrever.",
         "reminder": "Lembrete: {about}",
         "work_failed": "Eu disse que voltaria com isto, mas não consegui terminar: {about}",
         "no_answer": "Desculpe, não consegui responder agora. Escreva de novo daqui a pouco, por favor.",

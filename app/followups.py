@@ -35,6 +35,10 @@ async def come_back(service: Service, task: Task) -> None:
             return
         conversation = await conversations.find(connection, task.tenant, task.conversation or 0)
         assert conversation is not None  # a foreign key holds it
+        if conversation.stopped is not None and not task.sending:
+            guard = "opted out" if conversation.stopped == "customer" else "blocked"
+            await settle.skip(connection, service.clock, task, guard)
+            return
         said = await messages.read(
             connection,
             task.tenant,

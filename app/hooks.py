@@ -14,7 +14,7 @@ from starlette.routing import Route
 from app.inbox import receive
 from app.service import Service
 from app.settings import Settings
-from app.speak import go_on
+from app.speak import did_not_arrive, go_on
 from app.tenants_file import TenantConfig
 from channels.errors import Malformed, Refused
 from channels.message import Inbound
@@ -112,18 +112,25 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
             raise Problem(403, FORBIDDEN) from refused
         except Malformed:
             return Response(status_code=204)
+        channel = await service.channel(tenant, "whatsapp")
+        assert channel is not None  # its section has just proved the request
+        delivery = int(request.path_params["delivery"])
         async with service.database.transaction() as connection:
             noted = await deliveries.note_status(
                 connection,
                 tenant.tenant,
-                int(request.path_params["delivery"]),
+                delivery,
                 status.provider_id,
                 status.status,
                 status.reason,
+                status.code,
             )
+            by = f"Twilio: {status.status}"
             if noted is not None and noted.is_news:
-                await go_on(service, connection, tenant.tenant, noted.task, f"Twilio: {status.status}")
-        if noted is not None and noted.is_news:
+                await go_on(service, connection, tenant.tenant, noted.task, by)
+            if noted is not None and noted.is_turned:
+                await did_not_arrive(service, connection, tenant.tenant, channel, delivery, noted.task, by)
+        if noted is not None and (noted.is_news or noted.is_turned):
             service.signals.hint(DUE)
         return Response(status_code=204)
 

@@ -23,16 +23,20 @@ from agent.phrases import phrase
 from app.service import Service, language_of, voice_of
 from app.speak import Speech
 from app.tenants_file import TenantConfig
+from channels import optout
 from channels.message import REACHABLE, Inbound, Origin, Received
+from channels.optout import Wish
 from scheduler import settle
+from scheduler.book import Booking, book
+from scheduler.cancel import cancel
 from scheduler.errors import TryAgain
-from scheduler.find import Found, booked_for_the_same
+from scheduler.find import Found, booked_for_the_same, pending_followups
 from scheduler.gather import gather_turn
 from scheduler.hold import WINDOW_CLOSED, release
 from scheduler.poller import DUE
 from scheduler.retry import BUDGET
 from scheduler.task import Task
-from store import conversations, messages
+from store import contacts, conversations, messages
 from store.contacts import Contact
 from store.conversations import Conversation
 from store.messages import Message
@@ -54,14 +58,24 @@ ATTEMPTS = 3
 """Attempts at an answer before the customer is told that there is none now."""
 
 
+OPTED_OUT = (
+    "This customer has asked to be sent nothing more, so nothing can be booked for them. Say so, and that they can take it"
+    " back with the word START."
+)
+
+
 async def receive(service: Service, inbound: Inbound) -> Received:
-    """Record a customer's message and book the turn that answers it; committed when this returns."""
+    """Record a customer's message and book the turn that answers it; committed when this returns.
+
+    Raises what `Service.tenant` raises, and TenantFileError for a tenant that is not there.
+    """
+    tenant = None if inbound.channel == "web" else await service.tenant_called(inbound.tenant)
     key = f"{inbound.channel}:{inbound.provider_id}"
     try:
-        received = await _record(service, inbound, key)
+        received = await _record(service, tenant, inbound, key)
     except IntegrityError:
         # Two processes took in the same message at the same moment: the other one's row stands.
-        received = await _record(service, inbound, key)
+        received = await _record(service, tenant, inbound, key)
     if received.is_new:
         service.counts.received.labels(inbound.tenant, inbound.channel).inc()
         service.signals.hint(DUE)
@@ -69,7 +83,7 @@ async def receive(service: Service, inbound: Inbound) -> Received:
     return received
 
 
-async def _record(service: Service, inbound: Inbound, key: str) -> Received:
+async def _record(service: Service, tenant: TenantConfig | None, inbound: Inbound, key: str) -> Received:
     async with service.database.transaction() as connection:
         known = await messages.seq_of_inbound(connection, inbound.tenant, key)
         if known is not None:
@@ -95,8 +109,13 @@ async def _record(service: Service, inbound: Inbound, key: str) -> Received:
             now=service.clock.override(),
             inbound_key=key,
         )
-        if inbound.channel != "web":  # which carries free text at any time
+        if tenant is not None:  # the web carries free text at any time, to whoever has opened the page
             await release(connection, service.clock, inbound.tenant, WINDOW_CLOSED, conversation=opened.id)
+            if opened.stopped == "provider":
+                await contacts.go_on(connection, inbound.tenant, opened.id, "provider")
+            if wish := optout.read(inbound.text, tenant.languages, tenant.opt_out):
+                await _grant(service, connection, tenant, inbound, opened.id, seq, wish)
+                return Received(opened.id, seq, is_new=True)
         await gather_turn(
             connection,
             service.clock,
@@ -109,10 +128,53 @@ async def _record(service: Service, inbound: Inbound, key: str) -> Received:
     return Received(opened.id, seq, is_new=True)
 
 
+async def _grant(
+    service: Service,
+    connection: AsyncConnection,
+    tenant: TenantConfig,
+    inbound: Inbound,
+    conversation: int,
+    seq: int,
+    wish: Wish,
+) -> None:
+    """Do as a customer wishes who wants nothing more, or does after all, and have it confirmed if that is news.
+
+    What is pending for them is cancelled; what is being said just now is looked at once more before it goes out.
+    """
+    if wish == "stop":
+        is_news = await contacts.stop(connection, tenant.tenant, conversation, "customer")
+        for where in await conversations.of_the_same(connection, tenant.tenant, conversation):
+            pending = [one.id for one in await pending_followups(connection, tenant.tenant, where)]
+            await cancel(connection, service.clock, tenant.tenant, pending, by="the customer, who opted out")
+    else:
+        is_news = await contacts.go_on(connection, tenant.tenant, conversation, "customer")
+    await conversations.mark_answered(connection, tenant.tenant, conversation, seq)
+    if is_news:
+        found = await conversations.find(connection, tenant.tenant, conversation)
+        assert found is not None
+        said = {"phrase": "opted_out" if wish == "stop" else "opted_in"}
+        language = language_of(tenant, found, inbound.text)
+        turn_of = Booking(
+            tenant=tenant.tenant,
+            kind="turn",
+            due=timedelta(),
+            conversation=conversation,
+            channel=inbound.channel,
+            payload=said | {"language": language},
+            reply_to=inbound.reply_to,
+            lane=True,
+        )
+        await book(connection, service.clock, turn_of)
+
+
 async def answer(service: Service, task: Task) -> None:
     """Answer what the customer has written and nobody has answered yet, and settle the turn."""
     tenant = await service.tenant_of(task)
     read = await _read(service, tenant, task)
+    if task.text is None and (name := task.payload.get("phrase")):
+        words = phrase(str(name), str(task.payload.get("language")), business=tenant.name)
+        await Speech(service, tenant, read.conversation, task, words, kind="reply").say()
+        return
     if task.text is not None:  # written before, and cut off or refused on its way out
         await Speech(service, tenant, read.conversation, task, task.text, kind="reply").say()
         return
@@ -213,9 +275,11 @@ async def _context(service: Service, tenant: TenantConfig, read: _Read, task: Ta
     channel = None if conversation.channel == "web" else await service.channel(tenant, conversation.channel)
     origin = Origin(conversation.channel, conversation.address, conversation.last_inbound_at)
 
-    def refuse(due: datetime) -> str | None:
+    def assess(due: datetime) -> tuple[bool, str]:
+        if conversation.stopped == "customer":
+            return False, OPTED_OUT
         reach = channel.assess(origin, due, now) if channel else REACHABLE
-        return None if reach.possible else reach.advice
+        return reach.possible, reach.advice
 
     return TurnContext(
         voice=voice_of(tenant, conversation, now, language=language_of(tenant, conversation, unanswered[-1].text)),
@@ -225,7 +289,7 @@ async def _context(service: Service, tenant: TenantConfig, read: _Read, task: Ta
         reply_to=task.reply_to,
         asked=unanswered,
         hold=partial(settle.is_cancelled, task=task),
-        refuse=refuse,
+        assess=assess,
         on_booked=lambda: service.signals.hint(DUE),
         booked_before=list(read.booked_before),
     )

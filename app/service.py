@@ -151,9 +151,13 @@ class Service:
 
     async def tenant_of(self, task: Task) -> TenantConfig:
         """Return a task's tenant. Raises WrongKey, TenantFileError when it cannot be used, or is not there any more."""
-        config = await self.tenant(task.tenant)
+        return await self.tenant_called(task.tenant)
+
+    async def tenant_called(self, name: str) -> TenantConfig:
+        """Return a tenant. Raises WrongKey, TenantFileError when it cannot be used, or is not there (any more)."""
+        config = await self.tenant(name)
         if config is None:
-            raise TenantFileError([Problem(f"tenant {task.tenant}", None, "", "it is not configured any more")])
+            raise TenantFileError([Problem(f"tenant {name}", None, "", "it is not configured any more")])
         return config
 
     def read(self, row: TenantRow) -> TenantConfig:

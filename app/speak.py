@@ -6,29 +6,48 @@ text and a delivery row are committed, then the provider is called, then what ca
 A delivery whose outcome nobody knows is not simply sent again. The task waits behind the second door, its lane free; the
 provider is asked for the message, where it can be, and its own word may come meanwhile (`go_on`). What it did not have
 when it was asked, or cannot be asked for, the tenant decides: sent again, or left `uncertain`.
+
+Where the channel carries no free text now, a template of the tenant's goes out. Either it says all, in the place of the
+only part; or it tells that a message waits, and the task is held until the customer writes. What was accepted can be
+reported as failed much later (`did_not_arrive`): then the task is sent again, by template, or fails after all.
 """
 
 import logging
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from agent.phrases import phrase
 from app.service import FRESH, OUTCOMES, Service
 from app.tenants_file import UNUSABLE, TenantConfig, from_stored
 from channels.channel import Channel
-from channels.message import Accepted, Lost, NotSent, Origin, Outcome, Part, Rejected, Unknown
+from channels.message import (
+    Accepted,
+    Filled,
+    Lost,
+    NotSent,
+    Origin,
+    Outcome,
+    Part,
+    Reach,
+    Rejected,
+    Remedy,
+    Unknown,
+)
 from channels.web import outbound as web
 from scheduler import operate, settle
 from scheduler.errors import LostClaim
 from scheduler.hold import CHANNEL_PAUSED, WINDOW_CLOSED, keep_waiting
 from scheduler.retry import BUDGET, LONGEST, backoff
 from scheduler.task import Task
+from scheduler.when import known_zone
 from store import contacts, conversations, deliveries, messages, tenants
 from store.conversations import Conversation
-from store.deliveries import Delivery
+from store.deliveries import NOTICE, Delivery
 from store.messages import Kind
 
 log = logging.getLogger(__name__)
@@ -36,6 +55,9 @@ log = logging.getLogger(__name__)
 CUT_OFF = "a send was begun and cut off before its outcome was known; it may have arrived"
 SENDS = 20
 """Attempts at sending what certainly did not go out, before it is given up: an outage of half an hour or more."""
+LATER = (timedelta(minutes=5), timedelta(minutes=30), timedelta(hours=2), timedelta(hours=8))
+"""After how long a message that failed on its way is sent again, where the provider says that it will pass."""
+ONCE = timedelta(minutes=1)
 ASKS = 12
 """How often a provider that cannot tell is asked for a lost send, before that is given up: about an hour."""
 
@@ -68,14 +90,58 @@ async def go_on(service: Service, connection: AsyncConnection, tenant: str, task
         await operate.resume(connection, service.clock, tenant, task, by)
 
 
-def _arrived(so_far: Sequence[Delivery]) -> set[int]:
+async def did_not_arrive(
+    service: Service, connection: AsyncConnection, tenant: str, channel: Channel, delivery: int, task: int, by: str
+) -> None:
+    """Do what is left to do for a task whose delivery was accepted and has now been reported as failed.
+
+    Hint `due` after the commit.
+    """
+    so_far = await deliveries.of_task(connection, tenant, task)
+    failed = next(one for one in so_far if one.id == delivery)
+    reason = failed.reason or "the provider took it and then failed it"
+    remedy, delay = _remedy(channel, so_far, failed)
+    if remedy == "none":
+        if await operate.turn(connection, service.clock, tenant, task, by, error=reason):
+            log.warning("task %d of tenant %s did not arrive: %s", task, tenant, reason)
+        return
+    if remedy == "mend":
+        log.error("%s of tenant %s is refused: %s", channel.name, tenant, reason)
+    hold = CHANNEL_PAUSED if remedy == "mend" else None
+    await operate.reopen(connection, service.clock, tenant, task, by, error=reason, delay=delay, hold=hold)
+
+
+def _remedy(channel: Channel, so_far: Sequence[Delivery], failed: Delivery) -> tuple[Remedy, timedelta]:
+    """Return what is left to do for a part that failed after it was accepted, and after how long."""
+    remedy = channel.remedy(failed.code)
+    tries = sum(one.part == failed.part and one.code == failed.code for one in so_far)
+    if remedy == "once" and tries == 1:
+        return remedy, ONCE
+    if remedy == "later" and tries <= len(LATER):
+        return remedy, LATER[tries - 1]
+    if remedy == "mend" or (remedy == "template" and failed.template is None):
+        return remedy, timedelta()
+    return "none", timedelta()
+
+
+def _refused_at(channel: Channel, so_far: Sequence[Delivery]) -> datetime | None:
+    """Return when the provider last refused free text as too late."""
+    return max((one.started_at for one in so_far if channel.remedy(one.code) == "template"), default=None)
+
+
+def _accepted(so_far: Sequence[Delivery]) -> set[int]:
     return {one.part for one in so_far if one.outcome == "accepted"}
+
+
+def _arrived(so_far: Sequence[Delivery]) -> set[int]:
+    """Return the parts of the message itself that are known to have arrived."""
+    return _accepted(so_far) - {NOTICE}
 
 
 def _lost(so_far: Sequence[Delivery]) -> list[Delivery]:
     """Return the last attempt at each part of which nobody knows whether it arrived."""
-    arrived = _arrived(so_far)
-    last = {one.part: one for one in so_far if one.part not in arrived}
+    accepted = _accepted(so_far)
+    last = {one.part: one for one in so_far if one.part not in accepted}
     return [one for one in last.values() if one.is_lost]
 
 
@@ -113,8 +179,17 @@ class Speech:
             async with self.service.database.transaction() as connection:
                 await self._pause(connection)  # the task before its conversation, as everybody locks them
                 await self._mark_answered(connection)
-        elif self.task.sending or self._is_reachable(channel) or not await self._wait_for_customer(channel):
+            return
+        async with self.service.database.autocommit() as connection:
+            so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
+        reach = self._reach(channel, so_far)
+        if _arrived(so_far) or (reach.possible and not reach.by_template):
             await self._send(channel)
+        elif self.kind == "reply" or not reach.possible or NOTICE in _accepted(so_far):
+            if not await self._wait_for_customer(channel, so_far):
+                await self._send(channel)
+        else:
+            await self._send_template(channel, so_far)
 
     async def _pause(self, connection: AsyncConnection, reason: str | None = None) -> None:
         await pause(
@@ -134,23 +209,96 @@ class Speech:
         """
         return reason if self.task.attempt < BUDGET else None
 
-    def _is_reachable(self, channel: Channel) -> bool:
-        origin = Origin(self.conversation.channel, self.conversation.address, self.conversation.last_inbound_at)
-        return channel.assess(origin, self.task.claimed_at, self.task.claimed_at).possible
+    def _reach(self, channel: Channel, so_far: Sequence[Delivery]) -> Reach:
+        written, now = self.conversation, self.task.claimed_at
+        origin = Origin(written.channel, written.address, written.last_inbound_at, _refused_at(channel, so_far))
+        return channel.assess(origin, now, now)
 
-    async def _wait_for_customer(self, channel: Channel) -> bool:
+    async def _wait_for_customer(self, channel: Channel, so_far: Sequence[Delivery], reason: str | None = None) -> bool:
         """Hold the task until the customer writes; False when they just have."""
         async with self.service.database.transaction() as connection:
-            await keep_waiting(connection, self.task, WINDOW_CLOSED)
-            self.conversation = (
-                await conversations.find(connection, self.task.tenant, self.conversation.id) or self.conversation
-            )
-            if self._is_reachable(channel):
+            if not await self._hold_for_customer(connection, channel, so_far, reason):
                 return False
             await self._mark_answered(connection)
-            await settle.give_back(connection, self.service.clock, self.task, hold=WINDOW_CLOSED, words=self.words)
         log.warning("task %d of tenant %s waits until its customer writes again", self.task.id, self.task.tenant)
         return True
+
+    async def _hold_for_customer(
+        self, connection: AsyncConnection, channel: Channel, so_far: Sequence[Delivery], reason: str | None = None
+    ) -> bool:
+        await keep_waiting(connection, self.task, WINDOW_CLOSED)
+        found = await conversations.find(connection, self.task.tenant, self.conversation.id)
+        self.conversation = found or self.conversation
+        reach = self._reach(channel, so_far)
+        if reach.possible and not reach.by_template:
+            return False
+        await settle.give_back(
+            connection,
+            self.service.clock,
+            self.task,
+            hold=WINDOW_CLOSED,
+            error=reason,
+            is_fault=False,
+            is_unsent=True,
+            words=self.words,
+            keep=channel.waits,
+        )
+        return True
+
+    async def _send_template(self, channel: Channel, so_far: Sequence[Delivery]) -> None:
+        """Send what the channel carries now: the message in a template, or word that it waits for the customer."""
+        language = str(self.task.payload.get("language") or self.tenant.languages[0])
+        zone = known_zone(self.conversation.time_zone) or ZoneInfo(self.tenant.time_zone)
+        words = {
+            "name": self.conversation.name or phrase("customer", language),
+            "about": str(self.task.payload.get("about") or ""),
+            "text": self.words,
+            "business": self.tenant.name,
+            "time": self.task.booked_for.astimezone(zone).strftime("%Y-%m-%d %H:%M"),
+        }
+        match await channel.fill(self.kind, language, words):
+            case Filled() as filled if filled.is_whole:
+                await self._send(channel, filled)
+            case Filled() as filled:
+                await self._send_notice(channel, filled)
+            case NotSent(reason, retry_after):
+                log.warning("task %d of tenant %s waits: %s", self.task.id, self.task.tenant, reason)
+                async with self.service.database.transaction() as connection:
+                    await settle.give_back(
+                        connection,
+                        self.service.clock,
+                        self.task,
+                        delay=timedelta(seconds=retry_after or 0),
+                        error=reason,
+                        is_fault=False,
+                        keep=channel.waits,
+                    )
+            case Rejected(reason):
+                log.error("a message of tenant %s cannot go out: %s", self.task.tenant, reason)
+                if not await self._wait_for_customer(channel, so_far, reason):
+                    await self._send(channel)
+
+    async def _send_notice(self, channel: Channel, filled: Filled) -> None:
+        await channel.open()
+        delivery = await self._begin(NOTICE, has_begun=False, template=filled)
+        if delivery is None:
+            return
+        outcome = await channel.send(self._part(delivery, NOTICE, "", filled))
+        self.service.counts.sent(self.task.tenant, channel.name, outcome)
+        await self._settle_part(channel, delivery, outcome, is_notice=True, has_begun=False)
+
+    def _part(self, delivery: int, number: int, words: str, template: Filled | None) -> Part:
+        ends = self.task.expires_at
+        return Part(
+            delivery=delivery,
+            address=self.conversation.address,
+            text=words,
+            thread=self.conversation.thread,
+            reply_to=self.task.reply_to if number == 0 and template is None else None,
+            scheduled=self.kind != "reply",
+            template=template,
+            lives=None if ends is None else ends - self.task.claimed_at,
+        )
 
     async def _mark_answered(self, connection: AsyncConnection) -> None:
         """The text is committed, so what it answers is answered, whatever becomes of the text."""
@@ -194,8 +342,31 @@ class Speech:
                 return False
         last = max(so_far, key=lambda one: one.id, default=None)
         if last is not None and last.outcome == "rejected":  # by a callback, or to a worker that was late
-            return await self._settle_part(channel, last.id, Rejected(last.reason or CUT_OFF), has_begun=has_begun)
+            return await self._settle_failed(channel, so_far, last, has_begun=has_begun)
         return True
+
+    async def _settle_failed(
+        self, channel: Channel | None, so_far: Sequence[Delivery], failed: Delivery, *, has_begun: bool
+    ) -> bool:
+        """Settle what the provider has failed; True where something else may be tried now."""
+        remedy, delay = _remedy(channel, so_far, failed) if channel else ("none", timedelta())
+        reason = failed.reason or CUT_OFF
+        if remedy == "template":
+            return True
+        if remedy in ("once", "later"):
+            async with self.service.database.transaction() as connection:
+                await settle.give_back(
+                    connection,
+                    self.service.clock,
+                    self.task,
+                    delay=delay,
+                    error=reason,
+                    is_fault=False,
+                    is_unsent=not has_begun,
+                )
+            return False
+        outcome = Rejected(reason, tenant_fault=remedy == "mend", code=failed.code)
+        return await self._settle_part(channel, failed.id, outcome, has_begun=has_begun)
 
     def _is_to_be_asked_for(self, lost: Delivery, channel: Channel) -> bool:
         """Tell whether it is time for the next look."""
@@ -204,22 +375,24 @@ class Speech:
 
     async def _look_up(self, channel: Channel, lost: Delivery) -> None:
         """Ask the provider for a lost part, and keep what it says."""
-        text = channel.split(self.words)[lost.part]
+        text = None if lost.template is not None else channel.split(self.words)[lost.part]
         answer = await channel.look_up(Lost(self.conversation.address, text, lost.started_at))
         tenant, found = self.task.tenant, () if isinstance(answer, Unknown) else answer
         async with self.service.database.transaction() as connection:
             known = await deliveries.known_ids(connection, tenant, [one.provider_id for one in found])
             for one in found:
                 if one.provider_id not in known:
-                    await deliveries.note_status(connection, tenant, lost.id, one.provider_id, one.status, one.reason)
+                    await deliveries.note_status(
+                        connection, tenant, lost.id, one.provider_id, one.status, one.reason, one.code
+                    )
                     return
             await deliveries.note_asked(connection, tenant, lost.id, is_missing=not isinstance(answer, Unknown))
             await settle.is_sending(connection, self.task)  # else another worker counts the same look
         if isinstance(answer, Unknown):
             log.warning("what became of task %d of tenant %s cannot be told: %s", self.task.id, tenant, answer.reason)
 
-    async def _send(self, channel: Channel) -> None:
-        parts = channel.split(self.words)
+    async def _send(self, channel: Channel, template: Filled | None = None) -> None:
+        parts = channel.split(self.words) if template is None else [self.words]
         async with self.service.database.autocommit() as connection:
             so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
         arrived = _arrived(so_far)
@@ -227,19 +400,10 @@ class Speech:
             if number in arrived:
                 continue
             await channel.open()
-            delivery = await self._begin(number, has_begun=bool(arrived))
+            delivery = await self._begin(number, has_begun=bool(arrived), template=template)
             if delivery is None:
                 return
-            outcome = await channel.send(
-                Part(
-                    delivery=delivery,
-                    address=self.conversation.address,
-                    text=words,
-                    thread=self.conversation.thread,
-                    reply_to=self.task.reply_to if number == 0 else None,
-                    scheduled=self.kind != "reply",
-                )
-            )
+            outcome = await channel.send(self._part(delivery, number, words, template))
             self.service.counts.sent(self.task.tenant, channel.name, outcome)
             is_last = number == len(parts) - 1
             if not await self._settle_part(channel, delivery, outcome, is_last=is_last, has_begun=bool(arrived)):
@@ -247,9 +411,9 @@ class Speech:
             arrived.add(number)
         # Only here when the last part was known to have arrived before: by a callback, or from a worker that lost the claim.
         async with self.service.database.transaction() as connection:
-            await self._end_said(connection, await self._log(connection))
+            await self._end_sent(connection)
 
-    async def _begin(self, number: int, *, has_begun: bool) -> int | None:
+    async def _begin(self, number: int, *, has_begun: bool, template: Filled | None = None) -> int | None:
         """Pass the second door with one part; None when the task was cancelled before anything left the house."""
         async with self.service.database.transaction() as connection:
             if await settle.is_cancelled(connection, self.task) and not has_begun:
@@ -264,11 +428,19 @@ class Speech:
                 self.task.id,
                 number,
                 self.conversation.channel,
+                template=template.id if template else None,
                 now=self.service.clock.override(),
             )
 
     async def _settle_part(
-        self, channel: Channel | None, delivery: int, outcome: Outcome, *, is_last: bool = False, has_begun: bool
+        self,
+        channel: Channel | None,
+        delivery: int,
+        outcome: Outcome,
+        *,
+        is_last: bool = False,
+        is_notice: bool = False,
+        has_begun: bool,
     ) -> bool:
         """Commit what came of one part, or what is known of it by now; return whether the next may follow."""
         try:
@@ -279,12 +451,26 @@ class Speech:
                 outcome = await self._keep(connection, delivery, outcome)
                 match outcome:
                     case Accepted() if is_last:
-                        await self._end_said(connection, await self._log(connection))
+                        await self._end_sent(connection)
+                    case Accepted() if is_notice and channel:
+                        await self._wait_told(connection, channel)
                     case Rejected(reason, tenant_fault=True) if not has_begun:
                         await self._pause(connection, reason)
                         log.error("%s of tenant %s is refused: %s", self.task.channel, self.task.tenant, reason)
-                    case Rejected(reason):
+                    case Rejected(reason) if self._is_for_a_template(channel, outcome, has_begun=has_begun):
+                        await settle.give_back(
+                            connection,
+                            self.service.clock,
+                            self.task,
+                            error=reason,
+                            is_fault=False,
+                            is_unsent=True,
+                            words=self.words,
+                        )
+                    case Rejected(reason, is_blocked=is_blocked):
                         await self._end_unsaid(connection, reason, is_in_part=has_begun)
+                        if is_blocked:
+                            await contacts.stop(connection, self.task.tenant, self.conversation.id, "provider")
                     case NotSent():
                         await self._try_again(connection, outcome, has_begun=has_begun)
                     case Unknown(reason):
@@ -294,12 +480,33 @@ class Speech:
             raise
         return isinstance(outcome, Accepted) and not is_last
 
+    def _is_for_a_template(self, channel: Channel | None, refusal: Rejected, *, has_begun: bool) -> bool:
+        """Tell whether free text was refused as too late, and nothing of it has arrived."""
+        return not has_begun and channel is not None and channel.remedy(refusal.code) == "template"
+
+    async def _end_sent(self, connection: AsyncConnection) -> None:
+        """Every part was accepted; one of them may have been reported as failed meanwhile."""
+        so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
+        accepted, last = _accepted(so_far), {one.part: one for one in so_far if one.part != NOTICE}
+        failed = next((one for part, one in last.items() if part not in accepted), None)
+        if failed is None:
+            await self._end_said(connection, await self._log(connection))
+        else:
+            await self._end_unsaid(connection, failed.reason or CUT_OFF, is_in_part=True)
+
+    async def _wait_told(self, connection: AsyncConnection, channel: Channel) -> None:
+        """The customer has been told that a message waits: let it follow when they write, which they may have done by now."""
+        so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
+        if not await self._hold_for_customer(connection, channel, so_far):
+            await settle.give_back(connection, self.service.clock, self.task, is_unsent=True, words=self.words)
+
     async def _keep(self, connection: AsyncConnection, delivery: int, outcome: Outcome) -> Outcome:
         """Record the outcome of a send and return it; or the one that a callback, faster than the answer, has proved."""
         provider_id = outcome.provider_id if isinstance(outcome, Accepted) else None
         reason = None if isinstance(outcome, Accepted) else outcome.reason
         name = OUTCOMES[type(outcome)]
-        if await deliveries.end(connection, self.task.tenant, delivery, name, reason, provider_id):
+        code = outcome.code if isinstance(outcome, Rejected) else None
+        if await deliveries.end(connection, self.task.tenant, delivery, name, reason, provider_id, code):
             return outcome
         known = await self._delivery(connection, delivery)
         if known.outcome == "accepted" and known.provider_id is not None:

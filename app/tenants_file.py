@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, St
 
 from agent.language import Language
 from agent.section import AgentSection
+from channels.optout import OptOutSection
 from channels.telegram.bot import TelegramSection
 from channels.web.section import WebSection
 from channels.whatsapp.section import WhatsAppSection
@@ -69,6 +70,7 @@ class TenantConfig(BaseModel, extra="forbid", frozen=True):
     """The first is spoken where nothing tells another."""
     agent: AgentSection = AgentSection()
     channels: ChannelsSection = ChannelsSection()
+    opt_out: OptOutSection = OptOutSection()
 
 
 class Problem(NamedTuple):

@@ -337,7 +337,7 @@ async def _model_run(service: Service) -> Turn:
             reply_to=None,
             asked=said,
             hold=unheld,
-            refuse=lambda due: None,
+            assess=lambda due: (True, ""),
             on_booked=lambda: None,
         )
         model = service.models.find(tenant.agent.model)

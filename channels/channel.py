@@ -4,11 +4,25 @@ The web channel is not one of these: its bubble is a row, written in the same tr
 (`channels/web/outbound.py`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from channels.message import Lost, OnUnknown, Origin, Outcome, Part, Parts, Reach, Status, Unknown
+from channels.message import (
+    Filled,
+    Lost,
+    NotSent,
+    OnUnknown,
+    Origin,
+    Outcome,
+    Part,
+    Parts,
+    Reach,
+    Rejected,
+    Remedy,
+    Status,
+    Unknown,
+)
 
 
 class Channel(Protocol):
@@ -18,6 +32,8 @@ class Channel(Protocol):
     """`telegram` or `whatsapp`."""
     looks: Sequence[timedelta]
     """How long after a send began the provider is asked for it, where nobody knows its outcome. Empty: it cannot be asked."""
+    waits: timedelta
+    """How long a message that cannot reach the customer now is kept for them."""
     on_unknown: OnUnknown
     """What is done with such a send when the provider did not have it at any of these looks, or cannot be asked."""
 
@@ -33,6 +49,18 @@ class Channel(Protocol):
         """Send one piece once. Never raises for what a provider or a network does, never tries again by itself."""
         ...
 
+    async def fill(self, purpose: str, language: str, words: Mapping[str, str]) -> Filled | NotSent | Rejected:
+        """Return an approved text for a purpose (`followup`, `notice`) in a language, with these words in its places.
+
+        NotSent when the one there is cannot be used yet; Rejected when there is none. Never raises for what a provider or a
+        network does.
+        """
+        ...
+
+    def remedy(self, code: int | None) -> Remedy:
+        """Tell what is left to do for a message that was taken and failed with this code."""
+        ...
+
     async def look_up(self, lost: Lost) -> Sequence[Status] | Unknown:
         """Return what the provider has that may be a lost send, the likeliest first; Unknown when it cannot tell now.
 
@@ -42,7 +70,7 @@ class Channel(Protocol):
         ...
 
     def assess(self, origin: Origin, due: datetime, now: datetime) -> Reach:
-        """Tell whether free text sent at `due` can reach the customer, as far as is known at `now`."""
+        """Tell whether a message sent at `due` can reach the customer, and how, as far as is known at `now`."""
         ...
 
     async def typing(self, address: str, thread: str | None, reply_to: str | None) -> None:

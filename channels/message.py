@@ -1,8 +1,8 @@
 """What goes in and out of a channel, the same for every channel."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 
@@ -42,6 +42,17 @@ class Received:
 
 
 @dataclass(frozen=True, slots=True)
+class Filled:
+    """An approved text of the tenant's, with what stands in its places: all that some channels carry at some times."""
+
+    id: str
+    """The provider's."""
+    values: Mapping[str, str]
+    is_whole: bool
+    """Whether it says the message itself; else it only tells that one is waiting, which follows when the customer answers."""
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """One piece of a message, short enough for its channel, on its way out."""
 
@@ -53,6 +64,10 @@ class Part:
     reply_to: str | None = None
     scheduled: bool = False
     """True for a follow-up or a notice, false for the answer in a live turn."""
+    template: Filled | None = None
+    """Sent instead of the text."""
+    lives: timedelta | None = None
+    """After how long it is not worth delivering any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +85,10 @@ class Rejected:
     """In words an operator can act on; never shown to a customer."""
     tenant_fault: bool = False
     """True when nothing will go out on this channel until the tenant mends it (a revoked token, a wrong account)."""
+    code: int | None = None
+    """The provider's own number for it."""
+    is_blocked: bool = False
+    """True when the customer has told the provider that they want nothing from this sender."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +120,8 @@ class Lost:
     """A piece that was sent, and of which nobody knows what became."""
 
     address: str
-    text: str
-    """As `split` gave it."""
+    text: str | None
+    """As `split` gave it; None for a template, of which the provider has its own wording."""
     started_at: datetime
     """When the send began, by our clock."""
 
@@ -116,6 +135,13 @@ class Status:
     """`queued`, `sent`, `delivered`, `read`, `failed`, `undelivered`, or a word the provider adds one day."""
     reason: str | None = None
     """Why it failed, in words an operator can act on."""
+    code: int | None = None
+    """The provider's own number for that."""
+
+
+Remedy = Literal["none", "once", "later", "template", "mend"]
+"""What is left of a message that the provider took and then failed: nothing; another attempt, once or a few times, after a
+pause; a template, since free text is not carried now; or the tenant mends its sender first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +152,8 @@ class Origin:
     address: str
     last_inbound_at: datetime | None
     """When the customer last wrote here; some channels only carry free text for a while after that."""
+    refused_at: datetime | None = None
+    """When the provider last refused free text as too late, which it knows better than we do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +161,8 @@ class Reach:
     """Whether an answer can still reach the customer at a given time."""
 
     possible: bool
+    by_template: bool = False
+    """Whether only an approved text can: it is possible then all the same."""
     advice: str = ""
     """For the agent: what to tell the customer, in English. Empty when there is nothing to say."""
 

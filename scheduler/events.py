@@ -15,6 +15,7 @@
 | expired | |
 | retried, discarded, settled | the operator, and why |
 | resumed | whose word has come about a send nobody knew of |
+| reopened | whose word has come that what counted as delivered was not |
 """
 
 from dataclasses import dataclass

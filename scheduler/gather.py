@@ -1,6 +1,6 @@
 """Booking a turn: several messages in quick succession are one turn.
 
-A turn that waits to be claimed and has nothing written yet will answer whatever has been said by then, so a further
+A turn that waits to be claimed and has nothing to say yet will answer whatever has been said by then, so a further
 message joins it and, while people are still typing, moves it back a little. The caller holds the conversation's row
 locked (it has just numbered a message), and a claim needs that same row, so no turn is joined while it is being taken.
 """
@@ -20,7 +20,7 @@ JOIN = f"""
 update tasks
    set due_at = greatest(due_at, least({NOW} + cast(:pause as interval), created_at + cast(:longest as interval)))
  where bucket = :bucket and tenant = :tenant and conversation = :conversation
-   and kind = 'turn' and state = 'scheduled' and text is null
+   and kind = 'turn' and state = 'scheduled' and text is null and payload = '{{}}'
 returning id
 """
 

@@ -5,9 +5,14 @@
     uncertain  -> fired       settle: it arrived, as somebody saw
     uncertain  -> failed      settle: it did not arrive; it may then be retried
     uncertain  -> scheduled   resume: the provider's word has come, and what is left is done; so does it that waits for it
+    fired      -> scheduled   reopen: the provider says that it did not arrive, and it may be sent again
+    fired      -> failed      turn: the provider says that it did not arrive, and never will
 
 Nothing here sends an uncertain task again by itself.
 """
+
+from datetime import timedelta
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -23,6 +28,13 @@ ARRIVED = "state = 'fired', outcome = 'delivered', ended_at = {now}"
 LOST = "state = 'failed', error = 'not delivered, as ' || cast(:by as text)"
 RESUME = "state = 'scheduled', due_at = least(t.due_at, {now}), attempt = 0, ended_at = null, sending = true"
 
+REOPEN = """
+state = 'scheduled', outcome = null, ended_at = null, due_at = {now} + cast(:delay as interval), attempt = 0,
+       hold = cast(:hold as text), error = cast(:error as text), sending = false"""
+TURN = "state = 'failed', outcome = null, hold = null, error = cast(:error as text), ended_at = {now}"
+
+# Said, or the customer was told that it waits for them.
+STANDS = "(t.state = 'fired' and t.outcome = 'delivered' or t.state = 'scheduled' and t.hold = 'window closed' and not t.sending)"
 FAILED, UNCERTAIN = "t.state = 'failed'", "t.state = 'uncertain'"
 WAITS = "t.state = 'scheduled' and t.sending"
 
@@ -38,8 +50,10 @@ select kind, state, outcome from moved
 """
 
 
-async def _do(connection: AsyncConnection, clock: Clock, statement: str, tenant: str, task: int, by: str) -> bool:
-    given = {"bucket": bucket_of(tenant), "tenant": tenant, "id": task, "by": by, "now": clock.override()}
+async def _do(
+    connection: AsyncConnection, clock: Clock, statement: str, tenant: str, task: int, by: str, **more: Any
+) -> bool:
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "id": task, "by": by, "now": clock.override(), **more}
     moved = (await connection.execute(sql(statement), given)).first()
     if moved is not None and moved.state != "scheduled":
         became(connection, tenant, moved.kind, moved.state, moved.outcome)
@@ -71,3 +85,27 @@ async def resume(connection: AsyncConnection, clock: Clock, tenant: str, task: i
     False when it is neither. Hint `due` after the commit.
     """
     return await _do(connection, clock, _move(f"({UNCERTAIN} or {WAITS})", RESUME, "resumed"), tenant, task, by)
+
+
+async def reopen(
+    connection: AsyncConnection,
+    clock: Clock,
+    tenant: str,
+    task: int,
+    by: str,
+    *,
+    error: str,
+    delay: timedelta = timedelta(),
+    hold: str | None = None,
+) -> bool:
+    """Let a task be sent again after `delay`, or once what it is held for has ended, that stands as said.
+
+    Or whose customer was told that it waits for them. False when it is neither. Hint `due` after the commit.
+    """
+    statement = _move(f"{STANDS} and t.text is not null", REOPEN, "reopened")
+    return await _do(connection, clock, statement, tenant, task, by, error=error, delay=delay, hold=hold)
+
+
+async def turn(connection: AsyncConnection, clock: Clock, tenant: str, task: int, by: str, *, error: str) -> bool:
+    """Fail a task that stands as said, or as told of; False when it is neither."""
+    return await _do(connection, clock, _move(STANDS, TURN, "failed"), tenant, task, by, error=error)

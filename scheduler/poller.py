@@ -169,6 +169,7 @@ class Poller:
             dead = gone(await recovery.holders(connection))
             buckets = await recovery.claimed_buckets(connection) if self._by_bucket else [None]
             recovered = sum([await recovery.recover(connection, self._clock, dead, bucket) for bucket in buckets])
+            await recovery.expire_held(connection, self._clock)
         self._recovered_at = time.monotonic()
         if recovered:
             log.warning("recovered %d tasks of workers that died", recovered)

@@ -6,6 +6,8 @@ should the worker be alive after all, nothing it commits counts.
 
 A task that died before the second door is simply scheduled again. One that died behind it comes back with `sending`
 still set: whoever claims it next must find out what became of the send, not repeat it.
+
+The same pass ends what is held for something that did not come in time.
 """
 
 from collections.abc import Sequence
@@ -55,6 +57,24 @@ select tenant, kind, case state when 'scheduled' then 'recovered' else state end
 
 RECOVER, RECOVER_IN_BUCKET = _recover(EVERYWHERE), _recover(IN_BUCKET)
 
+# What is behind the second door is not over: what became of it must be found out.
+EXPIRE_HELD = f"""
+with over as materialized (
+    select bucket, tenant, id, hold
+      from tasks
+     where state = 'scheduled' and hold is not null and expires_at <= {NOW} and not sending
+     order by bucket, tenant, id
+     limit :batch
+       for update skip locked),
+expired as (
+    update tasks t set state = 'expired', hold = null, ended_at = {NOW}
+      from over
+     where t.bucket = over.bucket and t.tenant = over.tenant and t.id = over.id
+ returning t.*, over.hold as held_for),
+noted as ({note("e.state", "expired", "e.held_for")})
+select tenant, kind, state from expired
+"""
+
 CLAIMED_BUCKETS = "select distinct bucket from tasks where lease_until is not null"
 HOLDERS = "select distinct worker from tasks where lease_until is not null"
 
@@ -80,6 +100,14 @@ async def recover(
     for row in back:
         became(connection, row.tenant, row.kind, row.event)
     return len(back)
+
+
+async def expire_held(connection: AsyncConnection, clock: Clock) -> int:
+    """Expire what was held until it was not worth saying any more; return how many."""
+    rows = (await connection.execute(sql(EXPIRE_HELD), {"now": clock.override(), "batch": BATCH})).all()
+    for row in rows:
+        became(connection, row.tenant, row.kind, row.state)
+    return len(rows)
 
 
 async def claimed_buckets(connection: AsyncConnection) -> Sequence[int]:

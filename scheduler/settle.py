@@ -73,6 +73,7 @@ GIVE_BACK = _leave(
     f" due_at = case when cast(:delay as interval) is null then t.due_at else {NOW} + cast(:delay as interval) end,"
     " attempt = case when :is_fault then t.attempt else t.attempt - 1 end,"
     " error = coalesce(:error, t.error), sending = t.sending and not :is_unsent,"
+    f" expires_at = coalesce(t.expires_at, {NOW} + cast(:keep as interval)),"
     " text = coalesce(cast(:words as text), t.text), message_seq = coalesce(cast(:message_seq as integer), t.message_seq)",
     "case e.state when 'scheduled' then 'returned' else e.state end",
     "coalesce(cast(:error as text), e.hold)",
@@ -135,12 +136,13 @@ async def give_back(
     is_unsent: bool = False,
     words: str | None = None,
     message_seq: int | None = None,
+    keep: timedelta | None = None,
 ) -> str:
     """Return the task to `scheduled`, due again after `delay`, or held until what it names ends.
 
     `error` counts the attempt, unless it `is_fault` of nobody; without one the attempt is not counted. `is_unsent` says
     that what was begun behind the second door certainly did not go out. `words` are kept as its text, `message_seq` as the
-    message it is taken for already. Returns the state it is in then: `cancelled` where a cancel was requested.
+    message it is taken for already. After `keep` it expires, if it has no such time yet. Returns the state it is in then: `cancelled` where a cancel was requested.
     """
     state = await _execute(
         connection,
@@ -153,6 +155,7 @@ async def give_back(
         is_unsent=is_unsent,
         words=words,
         message_seq=message_seq,
+        keep=keep,
         now=clock.override(),
     )
     return _back(connection, task, state)

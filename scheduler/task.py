@@ -3,6 +3,7 @@
     (booked)   -> scheduled
     scheduled  -> firing      claim.py: due, not held; a task with `lane` takes its conversation's lane along
     scheduled  -> cancelled   cancel.py
+    scheduled  -> expired     recovery.py: held until it was not worth saying any more
     firing     -> scheduled   settle.py: the text is written and waits for its turn to speak; a retry; a hold;
                               recovery.py: the worker died
     firing     -> cancelled   settle.py: a cancel was requested before anything left the house
@@ -12,6 +13,7 @@
     firing     -> uncertain   settle.py: a send was begun and nobody can tell whether it went out
     failed     -> scheduled, cancelled            operate.py: retried, or discarded, by somebody
     uncertain  -> fired, failed, scheduled        operate.py: settled by somebody; resumed by the provider's word
+    fired      -> scheduled, failed               operate.py: the provider has said that it did not arrive after all
     fired, cancelled, expired -> (deleted)        retention.py: long after
 
 A firing task passes two doors. At first nothing has left the house. `sending` is committed, with a delivery row, before
@@ -175,6 +177,12 @@ tasks = Table(
         "key",
         postgresql_ops={"key": "text_pattern_ops"},
         postgresql_where=text("state in ('scheduled', 'firing') and key is not null"),
+    ),
+    # What waits for something other than time, but not for ever.
+    Index(
+        "tasks_held_until",
+        "expires_at",
+        postgresql_where=text("state = 'scheduled' and hold is not null and expires_at is not null"),
     ),
     # What an operator looks for, whoever's it is.
     Index("tasks_troubled", "ended_at", postgresql_where=text("state in ('failed', 'uncertain')")),

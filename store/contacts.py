@@ -1,9 +1,11 @@
 """Contacts: a person, or a group, as one tenant knows them on one channel."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlalchemy import (
     BigInteger,
+    CheckConstraint,
     Column,
     DateTime,
     ForeignKeyConstraint,
@@ -20,7 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from store.database import bucket_of, metadata
+from store.database import bucket_of, metadata, sql
 
 contacts = Table(
     "contacts",
@@ -36,7 +38,10 @@ contacts = Table(
     Column("name", Text),
     Column("language", Text),
     Column("time_zone", Text),
+    # Nothing is sent there that was not just asked for: the customer said so, or the provider, whom they told.
+    Column("stopped", Text),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    CheckConstraint("stopped in ('customer', 'provider')", name="stopped"),
     UniqueConstraint("bucket", "tenant", "channel", "address_key", name="contacts_of_address"),
     ForeignKeyConstraint(["bucket", "tenant"], ["tenants.bucket", "tenants.tenant"]),
 )
@@ -102,3 +107,35 @@ async def move(connection: AsyncConnection, tenant: str, channel: str, old_key: 
         )
         .values(address=address, address_key=case((is_known, contacts.c.address_key), else_=address))
     )
+
+
+Stopped = Literal["customer", "provider"]
+"""Who has said that nothing more is to be sent: the customer, until they take it back; or the provider, until they write."""
+
+STOP = """
+update contacts c set stopped = :by
+  from conversations v
+ where v.bucket = :bucket and v.tenant = :tenant and v.id = :conversation
+   and c.bucket = v.bucket and c.tenant = v.tenant and c.id = v.contact
+   and coalesce(c.stopped, '') not in (:by, 'customer')
+returning c.id
+"""
+GO_ON = """
+update contacts c set stopped = null
+  from conversations v
+ where v.bucket = :bucket and v.tenant = :tenant and v.id = :conversation
+   and c.bucket = v.bucket and c.tenant = v.tenant and c.id = v.contact and c.stopped = :by
+returning c.id
+"""
+
+
+async def stop(connection: AsyncConnection, tenant: str, conversation: int, by: Stopped) -> bool:
+    """Note that the contact of a conversation is to be sent nothing more; False when that was known already."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "conversation": conversation, "by": by}
+    return (await connection.execute(sql(STOP), given)).first() is not None
+
+
+async def go_on(connection: AsyncConnection, tenant: str, conversation: int, by: Stopped) -> bool:
+    """Take back what `by` has said; False when nothing of theirs stood in the way."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "conversation": conversation, "by": by}
+    return (await connection.execute(sql(GO_ON), given)).first() is not None

@@ -5,6 +5,7 @@ database itself guarantees that one task at a time speaks in a conversation. `sc
 `scheduler/settle.py` and `scheduler/recovery.py` free it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -28,8 +29,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from store.contacts import Contact, meet
-from store.database import bucket_of, metadata
+from store.contacts import Contact, Stopped, meet
+from store.database import bucket_of, metadata, sql
 
 conversations = Table(
     "conversations",
@@ -74,6 +75,8 @@ class Conversation:
     last_seq: int
     answered_seq: int
     last_inbound_at: datetime | None
+    stopped: Stopped | None
+    """Who has said that nothing is to be sent that was not just asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +86,13 @@ class Opened:
     id: int
     silence: timedelta | None
     """For how long the customer had not written there; None when never before."""
+    stopped: Stopped | None
+    """Who had said that nothing more is to be sent there."""
 
 
 # Finds nobody of whom anything is newly told.
 KNOWN = text("""
-select v.id, coalesce(cast(:now as timestamptz), now()) - v.last_inbound_at as silence
+select v.id, coalesce(cast(:now as timestamptz), now()) - v.last_inbound_at as silence, c.stopped
   from contacts c
   join conversations v on v.bucket = c.bucket and v.tenant = c.tenant and v.contact = c.id
  where c.bucket = :bucket and c.tenant = :tenant and c.channel = :channel and c.address_key = :address_key
@@ -99,7 +104,7 @@ select v.id, coalesce(cast(:now as timestamptz), now()) - v.last_inbound_at as s
 
 FIND = text("""
 select v.tenant, v.id, c.channel, c.address, c.address_key, nullif(v.thread, '') as thread, c.name, c.language,
-       c.time_zone, v.last_seq, v.answered_seq, v.last_inbound_at
+       c.time_zone, v.last_seq, v.answered_seq, v.last_inbound_at, c.stopped
   from conversations v
   join contacts c on c.bucket = v.bucket and c.tenant = v.tenant and c.id = v.contact
  where v.bucket = :bucket and v.tenant = :tenant and v.id = :id
@@ -131,7 +136,7 @@ async def open_with(
     if row is None:
         await open_conversation(connection, contact.tenant, await meet(connection, contact), thread)
         row = (await connection.execute(KNOWN, told)).one()
-    return Opened(row.id, row.silence)
+    return Opened(row.id, row.silence, row.stopped)
 
 
 async def open_conversation(connection: AsyncConnection, tenant: str, contact: int, thread: str | None) -> int:
@@ -171,3 +176,18 @@ async def mark_seen(connection: AsyncConnection, tenant: str, conversation: int,
 async def mark_answered(connection: AsyncConnection, tenant: str, conversation: int, seq: int) -> None:
     """Remember up to which message the customer has been answered; never goes back."""
     await connection.execute(ANSWERED, {"bucket": bucket_of(tenant), "tenant": tenant, "id": conversation, "seq": seq})
+
+
+OF_THE_SAME = """
+select other.id
+  from conversations v
+  join conversations other on other.bucket = v.bucket and other.tenant = v.tenant and other.contact = v.contact
+ where v.bucket = :bucket and v.tenant = :tenant and v.id = :id
+ order by other.id
+"""
+
+
+async def of_the_same(connection: AsyncConnection, tenant: str, conversation: int) -> Sequence[int]:
+    """Return every conversation with the contact of this one, itself among them."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "id": conversation}
+    return list(await connection.scalars(sql(OF_THE_SAME), given))

@@ -6,6 +6,7 @@ then leaves a row whose outcome nobody wrote, and that is how recovery knows tha
 The web channel has none: its bubble is the message's row.
 """
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +23,6 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
-    case,
     func,
     select,
     text,
@@ -31,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from store.database import bucket_of, metadata
+from store.database import bucket_of, metadata, sql
 
 deliveries = Table(
     "deliveries",
@@ -48,6 +48,10 @@ deliveries = Table(
     Column("reason", Text),
     Column("provider_id", Text),
     Column("provider_status", Text),
+    # The provider's own number for why it failed.
+    Column("code", Integer),
+    # The approved text it was sent as, where free text is not carried.
+    Column("template", Text),
     # How often the provider was asked for it, and how often it did not have it.
     Column("asked", Integer, nullable=False, server_default=text("0")),
     Column("not_found", Integer, nullable=False, server_default=text("0")),
@@ -70,6 +74,9 @@ deliveries = Table(
     ),
 )
 
+NOTICE = -1
+"""The part by which a customer is told that a message waits for them; the message's own parts are counted from 0."""
+
 RANKS = {"sending": 1, "sent": 2, "delivered": 3, "read": 4, "failed": 5, "undelivered": 5, "canceled": 5}
 """How far each status of a provider is along a message's way; what is not here is its beginning."""
 FAILED = 5
@@ -89,6 +96,8 @@ class Delivery:
     started_at: datetime
     asked: int
     not_found: int
+    code: int | None
+    template: str | None
 
     @property
     def is_lost(self) -> bool:
@@ -104,6 +113,7 @@ async def start(
     part: int,
     channel: str,
     *,
+    template: str | None = None,
     now: datetime | None = None,
 ) -> int:
     """Record that one part is about to be sent and return the delivery's id."""
@@ -126,13 +136,20 @@ async def start(
         part=part,
         attempt=earlier + 1,
         channel=channel,
+        template=template,
         started_at=func.coalesce(now, func.now()),
     )
     return int((await connection.execute(row.returning(deliveries.c.id))).scalar_one())
 
 
 async def end(
-    connection: AsyncConnection, tenant: str, delivery: int, outcome: str, reason: str | None, provider_id: str | None
+    connection: AsyncConnection,
+    tenant: str,
+    delivery: int,
+    outcome: str,
+    reason: str | None,
+    provider_id: str | None,
+    code: int | None = None,
 ) -> bool:
     """Record what became of an attempt; False when that was known already, which is not overwritten.
 
@@ -149,7 +166,7 @@ async def end(
             deliveries.c.id == delivery,
             open_to,
         )
-        .values(outcome=outcome, reason=reason, provider_id=provider_id, ended_at=func.now())
+        .values(outcome=outcome, reason=reason, provider_id=provider_id, code=code, ended_at=func.now())
     )
     return ended.rowcount > 0
 
@@ -167,6 +184,8 @@ async def of_task(connection: AsyncConnection, tenant: str, task: int) -> Sequen
             deliveries.c.started_at,
             deliveries.c.asked,
             deliveries.c.not_found,
+            deliveries.c.code,
+            deliveries.c.template,
         )
         .where(
             deliveries.c.bucket == bucket_of(tenant),
@@ -210,37 +229,65 @@ class Noted:
     task: int
     is_news: bool
     """Whether its outcome is known only now."""
+    is_turned: bool = False
+    """Whether it was taken for accepted until now, and has failed after all."""
+
+
+NOTE_STATUS = """
+with before as (
+    select id, outcome, provider_status from deliveries
+     where bucket = :bucket and tenant = :tenant and id = :id
+       for update),
+judged as (
+    select id, coalesce(outcome, 'unknown') in ('unknown', 'not_sent') as is_news,
+           outcome = 'accepted' and :rank = cast(:failed as integer) as is_turned,
+           coalesce(cast(cast(:ranks as jsonb) ->> provider_status as integer), 0) <= :rank as is_further
+      from before)
+update deliveries d
+   set provider_status = case when is_further then :status else d.provider_status end,
+       provider_id = coalesce(d.provider_id, :provider_id),
+       reason = coalesce(cast(:reason as text), case when is_news or is_turned then cast(:words as text) else d.reason end),
+       code = coalesce(cast(:code as integer), d.code),
+       outcome = case when is_news or is_turned
+                      then case when :rank = :failed then 'rejected' else 'accepted' end else d.outcome end,
+       ended_at = case when is_turned then now() else coalesce(d.ended_at, now()) end
+  from judged
+ where d.bucket = :bucket and d.tenant = :tenant and d.id = judged.id
+returning d.task, is_news, coalesce(is_turned, false)
+"""
 
 
 async def note_status(
-    connection: AsyncConnection, tenant: str, delivery: int, provider_id: str, status: str, reason: str | None
+    connection: AsyncConnection,
+    tenant: str,
+    delivery: int,
+    provider_id: str,
+    status: str,
+    reason: str | None,
+    code: int | None = None,
 ) -> Noted | None:
     """Keep what the provider said later of a delivery; a reason once known is kept. None when there is no such delivery.
 
     Statuses come in any order and never go back: nothing follows a failure. One proves that the message exists, so an
-    attempt whose outcome nobody knew, or that was taken for not sent, was accepted; or, when it has failed, rejected.
+    attempt whose outcome nobody knew, or that was taken for not sent, was accepted. A failure makes it rejected, whatever
+    it was taken for.
     """
-    known = case(RANKS, value=deliveries.c.provider_status, else_=0)
     rank = RANKS.get(status, 0)
-    key = (
-        deliveries.c.bucket == bucket_of(tenant),
-        deliveries.c.tenant == tenant,
-        deliveries.c.id == delivery,
-    )
-    before = select(deliveries.c.id, deliveries.c.outcome).where(*key).with_for_update().cte("before")
-    words = f"the provider reports it as {status}" if rank == FAILED else None
-    is_news = before.c.outcome.is_(None) | before.c.outcome.in_(("unknown", "not_sent"))
     changed = await connection.execute(
-        update(deliveries)
-        .where(*key, deliveries.c.id == before.c.id)
-        .values(
-            provider_status=case((known <= rank, status), else_=deliveries.c.provider_status),
-            provider_id=func.coalesce(deliveries.c.provider_id, provider_id),
-            reason=func.coalesce(reason, case((is_news, words), else_=deliveries.c.reason)),
-            outcome=case((is_news, "rejected" if rank == FAILED else "accepted"), else_=deliveries.c.outcome),
-            ended_at=func.coalesce(deliveries.c.ended_at, func.now()),
-        )
-        .returning(deliveries.c.task, is_news)
+        sql(NOTE_STATUS),
+        {
+            "bucket": bucket_of(tenant),
+            "tenant": tenant,
+            "id": delivery,
+            "rank": rank,
+            "failed": FAILED,
+            "ranks": json.dumps(RANKS),
+            "status": status,
+            "provider_id": provider_id,
+            "reason": reason,
+            "words": f"the provider reports it as {status}" if rank == FAILED else None,
+            "code": code,
+        },
     )
     row = changed.first()
-    return None if row is None else Noted(row[0], row[1])
+    return None if row is None else Noted(*row)

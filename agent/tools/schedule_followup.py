@@ -78,9 +78,9 @@ def _due(context: TurnContext, delay: str | None, at: str | None) -> datetime | 
             due = max(length - _lateness(context, length), timedelta()) if delay else timedelta()
     except BadTime as problem:
         raise ModelRetry(f"{problem}. Nothing was booked.") from problem
-    refusal = context.refuse(due if isinstance(due, datetime) else voice.now + due)
-    if refusal is not None:
-        raise ModelRetry(f"{refusal} Nothing was booked.")
+    is_possible, advice = context.assess(due if isinstance(due, datetime) else voice.now + due)
+    if not is_possible:
+        raise ModelRetry(f"{advice} Nothing was booked.")
     return due
 
 
@@ -197,6 +197,7 @@ _STATUS = {"scheduled": "booked", "firing": "booked", "fired": "already said in 
 
 def _answer(context: TurnContext, booked: Booked, about: str) -> dict[str, Any]:
     at, zone = local_time(booked.due_at, context.voice)
+    _, advice = context.assess(booked.due_at)
     return {
         "booked": True,
         "id": booked.id,
@@ -205,4 +206,5 @@ def _answer(context: TurnContext, booked: Booked, about: str) -> dict[str, Any]:
         "about": about,
         "replay": booked.replay,
         "status": _STATUS.get(booked.state, booked.state),
+        **({"how": advice} if advice else {}),
     }

@@ -12,7 +12,7 @@ unknown     everything else: a timeout, a connection lost after the request, 5xx
 import asyncio
 import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from telegramify_markdown import MessageEntity, RenderConfig, convert
 from channels.message import (
     REACHABLE,
     Accepted,
+    Filled,
     Lost,
     NotSent,
     OnUnknown,
@@ -30,6 +31,7 @@ from channels.message import (
     Parts,
     Reach,
     Rejected,
+    Remedy,
     Status,
     Unknown,
     units,
@@ -53,6 +55,7 @@ class TelegramChannel:
 
     name = "telegram"
     looks: Sequence[timedelta] = ()
+    waits = timedelta(days=30)
 
     def __init__(self, section: TelegramSection, api_url: str | None, timeout: float = 30.0) -> None:
         """Take `timeout`, in seconds, for one piece from first byte to answer."""
@@ -90,6 +93,14 @@ class TelegramChannel:
                 return await self._deliver(bot, part, source)
         except Exception as error:
             return self._outcome(error, part.thread)
+
+    async def fill(self, purpose: str, language: str, words: Mapping[str, str]) -> Filled | NotSent | Rejected:
+        """Telegram carries free text at any time and has no templates."""
+        return Rejected("Telegram has no templates")
+
+    def remedy(self, code: int | None) -> Remedy:
+        """Telegram says at once what became of a message, and nothing later."""
+        return "none"
 
     async def look_up(self, lost: Lost) -> Sequence[Status] | Unknown:
         """Telegram has no list of what a bot sent."""

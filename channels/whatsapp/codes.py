@@ -9,12 +9,15 @@
 | any other 4xx                      | Rejected                                               |
 | anything else                      | Unknown                                                |
 
+A message that was taken can fail later, by callback. `remedy` says what is left of it then: as the table says, or, for a
+code that it does not have, nothing.
+
 https://www.twilio.com/docs/api/errors
 """
 
 from enum import Enum, auto
 
-from channels.message import NotSent, Outcome, Rejected, Unknown
+from channels.message import NotSent, Outcome, Rejected, Remedy, Unknown
 
 
 class Kind(Enum):
@@ -51,21 +54,67 @@ CODES: dict[int, tuple[Kind, str]] = {
     21656: (Kind.FINAL, "the template's variables are not valid"),
     21658: (Kind.FINAL, "a variable of the template is too long"),
     30001: (Kind.LATER, "Twilio's queue is full"),
+    30500: (Kind.FINAL, "something went wrong at Twilio"),
     63001: (Kind.TENANT, "WhatsApp does not accept the sender's credentials"),
     63002: (Kind.TENANT, "WhatsApp does not know the sender"),
     63003: (Kind.FINAL, "WhatsApp cannot reach the customer's address"),
+    63005: (Kind.FINAL, "WhatsApp does not take this content"),
     63007: (Kind.TENANT, "the sender is not a WhatsApp sender of this Twilio account"),
     63008: (Kind.TENANT, "the WhatsApp sender is not set up rightly at Twilio"),
+    63010: (Kind.FINAL, "something went wrong at WhatsApp"),
+    63012: (Kind.FINAL, "something went wrong at WhatsApp"),
+    63013: (
+        Kind.FINAL,
+        "the content breaks a rule of WhatsApp's, such as an empty place in a template or a line break in one",
+    ),
     63014: (Kind.FINAL, "the customer has blocked the sender or opted out"),
     63015: (Kind.FINAL, "the customer has not joined the sandbox"),
     63016: (Kind.FINAL, "more than 24 hours have passed since the customer's last message"),
     63018: (Kind.LATER, "too many messages from this sender, or to this customer"),
+    63019: (Kind.FINAL, "a file could not be fetched or sent"),
     63020: (Kind.TENANT, "the WhatsApp sender is not set up at Meta"),
+    63021: (Kind.FINAL, "the content is not valid for WhatsApp, or too long"),
     63022: (Kind.TENANT, "the WhatsApp sender has no valid certificate at Meta"),
+    63023: (Kind.FINAL, "something went wrong on the way to WhatsApp"),
     63024: (Kind.FINAL, "the customer's address is not on WhatsApp"),
+    63027: (Kind.FINAL, "the template is not there in this language"),
+    63028: (Kind.FINAL, "the template has other places than were filled"),
+    63029: (Kind.FINAL, "the template could not be fetched"),
+    63030: (Kind.FINAL, "WhatsApp does not know a parameter of the message"),
+    63032: (Kind.FINAL, "Meta keeps messages from this customer for now"),
     63038: (Kind.HOURS_LATER, "the Twilio account has sent all it may send within 24 hours"),
+    63040: (Kind.FINAL, "Meta has rejected the template"),
+    63041: (Kind.FINAL, "Meta has paused the template"),
+    63042: (Kind.FINAL, "Meta has disabled the template"),
+    63049: (
+        Kind.FINAL,
+        "Meta withholds the template, as marketing, from this customer: use one of the category utility",
+    ),
     63051: (Kind.TENANT, "Meta has locked the WhatsApp business account"),
 }
+
+
+WINDOW_SHUT = 63016
+_REMEDIES: dict[int, Remedy] = {
+    WINDOW_SHUT: "template",
+    # The failure is confirmed, so that another attempt is no second message.
+    **dict.fromkeys((30500, 63010, 63012, 63023), "once"),
+    **dict.fromkeys((63041, 63049), "later"),
+}
+_OF_KIND: dict[Kind, Remedy] = {
+    Kind.LATER: "later",
+    Kind.HOURS_LATER: "later",
+    Kind.FINAL: "none",
+    Kind.TENANT: "mend",
+}
+_BLOCKED = (21610, 63014)
+
+
+def remedy(code: int | None) -> Remedy:
+    """Return what is left to do for a message that Twilio took and then failed with this code."""
+    if code in _REMEDIES:
+        return _REMEDIES[code]
+    return _OF_KIND[CODES[code][0]] if code in CODES else "none"
 
 
 def judge(status: int, code: int | None, said: str, retry_after: float | None) -> Outcome:
@@ -88,13 +137,15 @@ def judge(status: int, code: int | None, said: str, retry_after: float | None) -
         return NotSent(reason, retry_after)
     if kind is Kind.HOURS_LATER:
         return NotSent(reason, max(HOURS_LATER, retry_after or 0))
-    return Rejected(reason, tenant_fault=kind is Kind.TENANT)
+    return Rejected(reason, tenant_fault=kind is Kind.TENANT, code=code, is_blocked=code in _BLOCKED)
 
 
 def judge_failed(code: int | None, said: str) -> Rejected:
     """Return the outcome of a message that Twilio took and then declared failed, with its error code if there is one."""
     kind, words = CODES.get(code or 0, (Kind.FINAL, "Twilio took the message and then failed it"))
-    return Rejected(words + _quoted(code, said), tenant_fault=kind is Kind.TENANT)
+    return Rejected(
+        words + _quoted(code, said), tenant_fault=kind is Kind.TENANT, code=code, is_blocked=code in _BLOCKED
+    )
 
 
 def why(code: int | None) -> str | None:

@@ -56,7 +56,8 @@ def read_status(section: WhatsAppSection, form: Sequence[tuple[str, str]]) -> St
         raise Malformed("The callback has no MessageSid or no MessageStatus.")
     code = fields.get("ErrorCode", "")
     known = code.isascii() and code.isdigit() and code.strip("0")
-    return Status(provider_id, status, codes.why(int(code[:9]) if known else None))
+    number = int(code[:9]) if known else None
+    return Status(provider_id, status, codes.why(number), number)
 
 
 def _check_account(section: WhatsAppSection, fields: Mapping[str, str]) -> None:

@@ -1,6 +1,7 @@
 """Sends WhatsApp messages through Twilio."""
 
 import asyncio
+import json
 import logging
 import math
 import re
@@ -14,6 +15,7 @@ from twilio.base.exceptions import TwilioException
 from channels.message import (
     REACHABLE,
     Accepted,
+    Filled,
     Lost,
     NotSent,
     OnUnknown,
@@ -23,19 +25,23 @@ from channels.message import (
     Parts,
     Reach,
     Rejected,
+    Remedy,
     Status,
     Unknown,
     units,
 )
 from channels.text import split_markdown
-from channels.whatsapp import codes, markup, reconcile, window
+from channels.whatsapp import codes, markup, reconcile, templates, window
 from channels.whatsapp.section import WhatsAppSection
+from channels.whatsapp.templates import Approvals
 
 logger = logging.getLogger(__name__)
 
 LIMIT = 1500
 """UTF-16 units of one piece. Twilio takes 1600, and does not say in which unit it counts."""
 TYPING_TIMEOUT = 5.0
+MOST_VALIDITY = 36_000
+"""Seconds for which Twilio keeps a message it cannot deliver; also what it does when it is told nothing."""
 _NUMBER = re.compile(r"\+?[0-9](?:[ ().-]?[0-9]){6,}")
 _BEFORE_THE_REQUEST = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
@@ -43,7 +49,7 @@ _BEFORE_THE_REQUEST = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeo
 class WhatsAppChannel:
     """One tenant's WhatsApp sender at Twilio.
 
-    Free text only, so what it can send ends with the customer's 24-hour window. Twilio cannot be asked to send a message
+    Free text goes out within the customer's 24-hour window, after it a template of the tenant's. Twilio cannot be asked to send a message
     at most once: a send that was cut off is Unknown, and the callback at `status_url(delivery)`, or a look-up, tells later.
     """
 
@@ -64,6 +70,8 @@ class WhatsAppChannel:
         would become Unknown.
         """
         self.on_unknown: OnUnknown = section.unknown
+        self.waits = timedelta(days=section.hold_days)
+        self._approvals = Approvals(self._ask_for_approval)
         self._section = section
         self._api_url = api_url
         self._status_url = status_url
@@ -82,8 +90,13 @@ class WhatsAppChannel:
 
     async def send(self, part: Part) -> Outcome:
         """Send one piece once. Accepted means that Twilio has it; whether WhatsApp took it comes by callback."""
-        if not part.text.strip():
+        if part.template is None and not part.text.strip():
             return Rejected("the message has no text")
+        content = (
+            {"body": part.text}
+            if part.template is None
+            else {"content_sid": part.template.id, "content_variables": json.dumps(part.template.values)}
+        )
         call = _Call(self._connections(), self._api_url)
         client = _client(self._section, call)
         try:
@@ -91,8 +104,9 @@ class WhatsAppChannel:
                 message = await client.messages.create_async(
                     to=part.address,
                     from_=self._section.sender,
-                    body=part.text,
+                    **content,
                     status_callback=self._status_url(part.delivery) if self._status_url else None,
+                    validity_period=None if part.lives is None else _validity(part.lives),
                 )
         except TwilioException as error:
             said = getattr(error, "msg", None) or getattr(error, "detail", None) or getattr(error, "title", None)
@@ -115,6 +129,21 @@ class WhatsAppChannel:
             return Unknown(f"Twilio answered HTTP {call.status} without a message's id")
         return Accepted(message.sid)
 
+    async def fill(self, purpose: str, language: str, words: Mapping[str, str]) -> Filled | NotSent | Rejected:
+        """Return the first of the tenant's templates into which the words fit, if Meta lets it be sent now."""
+        chosen = templates.choose(self._section.templates, purpose, language, words)
+        return await self._approvals.check(chosen) if isinstance(chosen, Filled) else chosen
+
+    async def _ask_for_approval(self, template: str) -> str:
+        client = _client(self._section, _Call(self._connections(), self._api_url))
+        async with asyncio.timeout(self._timeout):
+            told = await client.content.v1.contents(template).approval_fetch().fetch_async()
+        return str(told.whatsapp["status"])
+
+    def remedy(self, code: int | None) -> Remedy:
+        """Tell what is left of a message that failed with this code, by the table in `codes.py`."""
+        return codes.remedy(code)
+
     async def look_up(self, lost: Lost) -> Sequence[Status] | Unknown:
         """Ask Twilio for the messages that may be this one."""
         call = _Call(self._connections(), self._api_url)
@@ -128,20 +157,37 @@ class WhatsAppChannel:
             return Unknown(f"Twilio cannot be asked: {type(error).__name__}: {self._shown(error)}")
 
     def assess(self, origin: Origin, due: datetime, now: datetime) -> Reach:
-        """Tell whether the customer's 24-hour window, as last renewed, is still open at `due`."""
-        if window.is_open(origin.last_inbound_at, due):
+        """Tell whether the customer's 24-hour window, as last renewed, is still open at `due`, or what is left after it."""
+        last = origin.last_inbound_at
+        if last is not None and origin.refused_at is not None and origin.refused_at >= last:
+            last = None  # Meta knows better
+        if window.is_open(last, due):
             return REACHABLE
-        if not window.is_open(origin.last_inbound_at, now) or origin.last_inbound_at is None:
+        ours = [one for one in self._section.templates if one.purpose == "followup"]
+        if ours:
+            return Reach(
+                True,
+                by_template=True,
+                advice="That is more than 24 hours after the customer's last message, so WhatsApp carries only an approved"
+                " template then."
+                + (
+                    ""
+                    if any(one.is_whole for one in ours)
+                    else " The customer gets a short notice that the answer is ready, and the answer itself as soon as they"
+                    " tap its button or write. Tell them so."
+                ),
+            )
+        if last is None or not window.is_open(last, now):
             return Reach(
                 False,
-                "WhatsApp carries a message to this customer only within 24 hours of the last one they wrote, and that "
-                "time is over. Say plainly that you cannot promise an answer here.",
+                advice="WhatsApp carries a message to this customer only within 24 hours of the last one they wrote, and"
+                " that time is over. Say plainly that you cannot promise an answer here.",
             )
-        closes = window.closes_at(origin.last_inbound_at).astimezone(UTC)
+        closes = window.closes_at(last).astimezone(UTC)
         return Reach(
             False,
-            f"WhatsApp carries a message to this customer only until {closes:%Y-%m-%d %H:%M} UTC, since that is 24 hours "
-            "after the last one they wrote. Offer a time before that, or say plainly that you cannot promise it here.",
+            advice=f"WhatsApp carries a message to this customer only until {closes:%Y-%m-%d %H:%M} UTC, since that is 24"
+            " hours after the last one they wrote. Offer a time before that, or say plainly that you cannot promise it here.",
         )
 
     async def typing(self, address: str, thread: str | None, reply_to: str | None) -> None:
@@ -221,6 +267,11 @@ def _client(section: WhatsAppSection, call: _Call) -> Any:
     token = section.auth_token.get_secret_value()
     # An empty mapping would make it read TWILIO_REGION and TWILIO_EDGE from the environment.
     return Client(section.account_sid, token, http_client=call, environment={"TWILIO_REGION": ""})
+
+
+def _validity(lives: timedelta) -> int:
+    """Return how many seconds Twilio may try for: 1 to 36,000."""
+    return int(min(max(lives.total_seconds(), 1), MOST_VALIDITY))
 
 
 def _seconds(value: str | None) -> float | None:

@@ -43,11 +43,21 @@ async def search(messages: Any, sender: str, lost: Lost) -> Sequence[Status] | U
         else:
             return Unknown(f"Twilio has more than {PAGE * PAGES} messages to this customer since the send began")
     found.sort(key=lambda one: (not one.body, one.date_created))
-    return [Status(one.sid, one.status, codes.why(codes.code_of(one.error_code))) for one in found]
+    return [_status(one) for one in found]
+
+
+def _status(message: Any) -> Status:
+    code = codes.code_of(message.error_code)
+    return Status(message.sid, message.status, codes.why(code), code)
 
 
 def _may_be(message: Any, lost: Lost) -> bool:
-    return _words(message.body) == _words(lost.text) or (not message.body and message.num_media == "0")
+    # A template's wording is Meta's, so any that is not known to be another delivery's may be it.
+    return (
+        lost.text is None
+        or _words(message.body) == _words(lost.text)
+        or (not message.body and message.num_media == "0")
+    )
 
 
 def _words(text: str | None) -> list[str]:

@@ -1,7 +1,8 @@
 """The `whatsapp` section of a tenant's file."""
 
 import re
-from typing import Annotated, Self
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -33,6 +34,29 @@ def _sender(value: object) -> object:
 Token = Annotated[SecretStr, Field(min_length=1)]
 
 
+Word = Literal["name", "about", "text", "business", "time"]
+"""What can stand in a template's place: the customer's name, what the message is about, its whole text, the business's
+name, the local time it was promised for."""
+
+
+class Template(BaseModel, extra="forbid", frozen=True):
+    """A text that Meta has approved, by its number at Twilio.
+
+    One with `text` in a place says the message itself, where it fits in; any other tells that a message is waiting, which
+    follows when the customer taps its button or writes.
+    """
+
+    sid: Annotated[str, Field(pattern="^HX[0-9a-fA-F]{32}$")]
+    language: Annotated[str, Field(pattern="^[a-z]{2}$")]
+    purpose: Literal["followup", "notice"] = "followup"
+    variables: Mapping[Annotated[str, Field(pattern="^[1-9][0-9]?$")], Word] = {}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it says the message itself."""
+        return "text" in self.variables.values()
+
+
 class WhatsAppSection(BaseModel, extra="forbid", frozen=True):
     """One tenant's WhatsApp sender at Twilio. What is wrong with it is said without repeating any value."""
 
@@ -44,6 +68,10 @@ class WhatsAppSection(BaseModel, extra="forbid", frozen=True):
     """`whatsapp:+14155238886`; the prefix may be left out in the file."""
     unknown: OnUnknown = "at_least_once"
     """Twilio is asked twice first."""
+    templates: tuple[Template, ...] = ()
+    """What can be sent when more than 24 hours have passed since the customer wrote. Of several that fit, the first."""
+    hold_days: Annotated[int, Field(ge=1, le=400)] = 30
+    """For so long a message that cannot be sent waits for the customer to write."""
 
     @model_validator(mode="wrap")
     @classmethod

@@ -181,11 +181,11 @@ async def test_what_could_not_reach_the_customer_is_refused_with_the_way_out(
 ) -> None:
     asked = list[datetime]()
 
-    def refuse(due: datetime) -> str:
+    def assess(due: datetime) -> tuple[bool, str]:
         asked.append(due)
-        return "The window closes in an hour: choose an earlier time."
+        return False, "The window closes in an hour: choose an earlier time."
 
-    context = replace(await a_turn_context(database, clock), refuse=refuse)
+    context = replace(await a_turn_context(database, clock), assess=assess)
     turn = await take(context, [books(delay="3h"), books(at="2026-11-29 13:00")], "When else?")
     assert [str(result).count("choose an earlier time. Nothing was booked.") for result in turn.results] == [1, 1]
     assert asked == [clock.at + timedelta(hours=3), clock.at + timedelta(hours=4)]

@@ -1,7 +1,7 @@
 """Saying something through a network that fails in every way there is, and through workers that die."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from app.tenants_file import senders, to_stored
 from app.wiring import apply_tenants, performer
 from channels.message import (
     Accepted,
+    Filled,
     Lost,
     NotSent,
     OnUnknown,
@@ -24,6 +25,7 @@ from channels.message import (
     Parts,
     Reach,
     Rejected,
+    Remedy,
     Status,
     Unknown,
 )
@@ -61,6 +63,7 @@ class Line:
         self.answers = list(answers)
         self.sent: list[Part] = []
         self.looks: Sequence[timedelta] = ()
+        self.waits = timedelta(days=30)
         self.on_unknown: OnUnknown = "at_most_once"
         self.found: list[Answered | Callable[[], Awaitable[Answered]]] = []
         """What the provider says when it is asked for a lost send; after that it has none."""
@@ -75,6 +78,12 @@ class Line:
         self.sent.append(part)
         answer = self.answers.pop(0) if self.answers else Accepted(f"m{len(self.sent)}")
         return await answer(part) if callable(answer) else answer
+
+    async def fill(self, purpose: str, language: str, words: Mapping[str, str]) -> Filled | NotSent | Rejected:
+        return Rejected("it has no templates")
+
+    def remedy(self, code: int | None) -> Remedy:
+        return "none"
 
     async def look_up(self, lost: Lost) -> Answered:
         self.asked.append(lost)

@@ -1,6 +1,6 @@
 """WhatsApp through the whole service: asked there, answered there, come back to there, whatever goes wrong between."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,6 +17,7 @@ from channels.whatsapp.reconcile import LOOKS
 from scheduler import find
 from scheduler.book import Booking, book
 from scheduler.find import Found
+from scheduler.recovery import expire_held
 from scheduler.retry import BUDGET
 from store.database import Database
 from store.deliveries import deliveries
@@ -47,10 +48,47 @@ class Office:
         form = self.twilio.inbound_form(text, sender)
         answer = await self.twilio.post(PUBLIC + hook, form, at=self.here + hook)
         assert answer.status_code == 204, answer.text
-        (turn,) = await self.house.tasks(kind="turn", states=("scheduled",))
+        turn = max(await self.house.tasks(kind="turn"), key=lambda task: task.id)
         await self.goes_by(GATHER)
         await self.house.until_state(turn.id, "fired")
         return turn.conversation or 0
+
+    async def writes(self, text: str, sender: str = CUSTOMER, **fields: str) -> None:
+        """The customer writes, and nobody waits for the answer."""
+        hook = "/hooks/whatsapp/acme"
+        form = self.twilio.inbound_form(text, sender, **fields)
+        assert (await self.twilio.post(PUBLIC + hook, form, at=self.here + hook)).status_code == 204
+        await self.goes_by(GATHER)
+
+    async def taps(self, button: str) -> None:
+        """The customer taps a button of a template."""
+        await self.writes("", ButtonText=button, ButtonPayload="show", MessageType="button")
+
+    async def until_held(self, task: int) -> Found:
+        """Wait until a task is held."""
+        return await self._until(task, lambda found: found.hold is not None)
+
+    async def until_error(self, task: int, words: str) -> Found:
+        """Wait until a task that waits says why."""
+        return await self._until(task, lambda found: found.state == "scheduled" and words in str(found.error))
+
+    async def _until(self, task: int, holds: Callable[[Found], bool]) -> Found:
+        found: list[Found] = []
+
+        async def look() -> bool:
+            async with self.house.service.database.transaction() as connection:
+                one = await find.get(connection, "acme", task)
+            assert one is not None
+            found[:] = [one]
+            return holds(one)
+
+        await eventually(look)
+        return found[0]
+
+    async def recovers(self) -> None:
+        """Let the pass run that ends what has been held too long."""
+        async with self.house.service.database.transaction() as connection:
+            await expire_held(connection, self.clock)
 
     async def reports(self, status: str, error_code: int | None = None, message: int = -1) -> None:
         """Twilio tells the fate of a message, the last by default."""
@@ -102,7 +140,7 @@ class Office:
     @property
     def tried(self) -> list[str]:
         """The texts Twilio was given, taken or not."""
-        return [form["Body"] for form in self.twilio.creates]
+        return [form.get("Body", "") for form in self.twilio.creates]
 
 
 @pytest.fixture
@@ -119,10 +157,11 @@ async def an_office(
     twilio: TwilioServer,
     *lines: Any,
     unknown: str = "at_least_once",
+    section: dict[str, Any] | None = None,
     **followups: Any,
 ) -> AsyncIterator[Office]:
-    section = {"account_sid": twilio.account_sid, "auth_token": twilio.auth_token, "sender": twilio.sender}
-    config = {"channels": {"whatsapp": {**section, "unknown": unknown}}}
+    account = {"account_sid": twilio.account_sid, "auth_token": twilio.auth_token, "sender": twilio.sender}
+    config = {"channels": {"whatsapp": {**account, "unknown": unknown, **(section or {})}}}
     script = Script(*(lines or BOOKED), **followups)
     more: dict[str, Any] = {"config": config, "twilio_api_url": twilio.url, "public_url": PUBLIC}
     with a_port() as (listener, here):
@@ -545,7 +584,7 @@ async def test_a_task_that_finds_the_window_closed_waits_and_goes_out_when_the_c
             await book(connection, clock, late)
         await office.goes_by(timedelta(hours=25))
         await eventually(lambda: is_held(office))
-        await office.goes_by(timedelta(days=30))
+        await office.goes_by(timedelta(days=28))
         assert await is_held(office)
         assert office.sent == ["Hello."]
         await office.hears("are you there?")

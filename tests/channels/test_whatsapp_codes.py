@@ -82,7 +82,7 @@ def test_a_reason_holds_the_code_and_what_was_said() -> None:
 
 def test_a_message_that_failed_at_once_is_rejected_with_its_code() -> None:
     assert judge_failed(63016, "") == Rejected(
-        "more than 24 hours have passed since the customer's last message (Twilio: error 63016)"
+        "more than 24 hours have passed since the customer's last message (Twilio: error 63016)", code=63016
     )
     assert judge_failed(63007, "no channel").tenant_fault
     assert judge_failed(None, "") == Rejected("Twilio took the message and then failed it")

@@ -128,7 +128,7 @@ def test_a_status_is_read(twilio: TwilioServer, section: WhatsAppSection) -> Non
     message = sent(twilio)
     assert read_status(section, twilio.status_form(message, "delivered")) == Status(message.sid, "delivered")
     assert read_status(section, twilio.status_form(message, "undelivered", 63016)) == Status(
-        message.sid, "undelivered", codes.why(63016)
+        message.sid, "undelivered", codes.why(63016), 63016
     )
 
 

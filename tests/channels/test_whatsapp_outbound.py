@@ -436,7 +436,7 @@ async def test_a_conversation_with_the_stand_in_goes_there_and_back(
             await twilio.report(message, status, code, at=str(service.make_url("/hooks/whatsapp/acme/status/9")))
     assert reported == [
         ("9", Status(message.sid, "sent")),
-        ("9", Status(message.sid, "undelivered", codes.why(63024))),
+        ("9", Status(message.sid, "undelivered", codes.why(63024), 63024)),
     ]
 
 

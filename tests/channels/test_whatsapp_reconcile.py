@@ -107,7 +107,7 @@ async def test_of_equal_texts_each_is_named_the_oldest_first_and_one_without_its
 
 async def test_one_that_failed_says_why(twilio: TwilioServer, channel: WhatsAppChannel) -> None:
     message = has(twilio, status="undelivered", error_code=63024)
-    assert await channel.look_up(lost()) == [Status(message.sid, "undelivered", why(63024))]
+    assert await channel.look_up(lost()) == [Status(message.sid, "undelivered", why(63024), 63024)]
 
 
 async def test_it_is_looked_for_page_by_page_but_not_for_ever(twilio: TwilioServer, channel: WhatsAppChannel) -> None:

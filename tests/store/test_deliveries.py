@@ -153,18 +153,21 @@ async def test_a_providers_id_is_known_as_somebodys_within_its_tenant(database: 
         assert await deliveries.known_ids(connection, "rival", ["SM1"]) == set()
 
 
-async def test_a_callback_changes_no_outcome_that_is_known_and_a_reason_is_kept(
+async def test_what_was_accepted_and_then_failed_was_not_taken_after_all_and_a_reason_is_kept(
     database: Database, conversation: int
 ) -> None:
     accepted, refused = await start(database, conversation), await start(database, conversation)
     await end(database, accepted, "accepted", provider_id="SM0")
     await end(database, refused, "rejected", "error 21610")
-    assert await note(database, accepted, "undelivered", reason="error 30003")
-    assert await note(database, accepted, "undelivered")
-    assert await note(database, refused, "failed")
+    assert await note(database, accepted, "delivered") == Noted(TASK, is_news=False)
+    assert await note(database, accepted, "undelivered", reason="error 30003") == Noted(
+        TASK, is_news=False, is_turned=True
+    )
+    assert await note(database, accepted, "undelivered") == Noted(TASK, is_news=False), "it is news once"
+    assert await note(database, refused, "failed") == Noted(TASK, is_news=False)
     rows = [await row_of(database, delivery) for delivery in (accepted, refused)]
     assert [(row["outcome"], row["reason"], row["provider_id"], row["provider_status"]) for row in rows] == [
-        ("accepted", "error 30003", "SM0", "undelivered"),
+        ("rejected", "error 30003", "SM0", "undelivered"),
         ("rejected", "error 21610", "SM1", "failed"),
     ]
 

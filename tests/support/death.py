@@ -15,7 +15,22 @@ from pydantic_ai.messages import ModelMessage
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.wiring import performer
-from channels.message import Accepted, Lost, OnUnknown, Origin, Outcome, Part, Parts, Reach, Status, Unknown
+from channels.message import (
+    Accepted,
+    Filled,
+    Lost,
+    NotSent,
+    OnUnknown,
+    Origin,
+    Outcome,
+    Part,
+    Parts,
+    Reach,
+    Rejected,
+    Remedy,
+    Status,
+    Unknown,
+)
 from channels.whatsapp.outbound import WhatsAppChannel
 from channels.whatsapp.section import WhatsAppSection
 from scheduler import recovery
@@ -96,6 +111,7 @@ class Phone:
     address = "42"
     section: Mapping[str, Any] = {"token": "99:AAbbCCddEEffGGhhIIjjKKllMM-_"}
     looks: Sequence[timedelta] = ()
+    waits = timedelta(days=30)
     on_unknown: OnUnknown = "at_most_once"
 
     def __init__(self) -> None:
@@ -114,6 +130,12 @@ class Phone:
     async def send(self, part: Part) -> Outcome:
         self.got.append((f"m{len(self.got)}", part.text))
         return Accepted(self.got[-1][0])
+
+    async def fill(self, purpose: str, language: str, words: Mapping[str, str]) -> Filled | NotSent | Rejected:
+        raise AssertionError("its window is open")
+
+    def remedy(self, code: int | None) -> Remedy:
+        return "none"
 
     async def look_up(self, lost: Lost) -> Sequence[Status] | Unknown:
         raise AssertionError("it is known that this network cannot be asked")

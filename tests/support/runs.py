@@ -50,7 +50,7 @@ async def a_turn_context(database: Database, clock: MovableClock, address: str =
         reply_to=None,
         asked=[Message(1, "customer", "message", "remind me to call Ana", clock.at)],
         hold=_held,
-        refuse=lambda due: None,
+        assess=lambda due: (True, ""),
         on_booked=lambda: None,
     )
 

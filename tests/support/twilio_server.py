@@ -14,6 +14,8 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import json
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -92,6 +94,9 @@ class Message:
     created_at: datetime
     status: str = "queued"
     error_code: int | None = None
+    content_sid: str | None = None
+    variables: dict[str, str] = field(default_factory=dict)
+    """The template it was made of, and what stands in its places."""
     is_listed: bool = True
     """False while the list is behind and does not show it yet."""
 
@@ -118,6 +123,9 @@ class TwilioServer:
     """What was asked of the list of messages, page by page."""
     typings: list[dict[str, str]] = field(default_factory=list)
     """The form of every typing bubble."""
+    approvals: dict[str, str] = field(default_factory=dict)
+    """What Meta says of each template; one that is not here does not exist."""
+    asked_for_approval: list[str] = field(default_factory=list)
     url: str = ""
     """`http://127.0.0.1:PORT`, for `api_url`."""
 
@@ -235,6 +243,7 @@ class TwilioServer:
         app.router.add_get(account + "/Messages.json", self._list)
         app.router.add_get(account + "/Messages/{sid}.json", self._fetch)
         app.router.add_post("/v2/Indicators/Typing.json", self._typing)
+        app.router.add_get("/v1/Content/{sid}/ApprovalRequests", self._approval)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port)
@@ -266,7 +275,7 @@ class TwilioServer:
         if fault := self._fault(form):
             return _error(fault)
         behaviour = self._script.popleft() if self._script else Accept()
-        self.met.append((form["Body"], behaviour))
+        self.met.append((form.get("Body", ""), behaviour))
         match behaviour:
             case Reject():
                 return _error(behaviour)
@@ -301,6 +310,10 @@ class TwilioServer:
             return Reject(400, 21603, "A 'From' phone number is required.")
         if form["From"] != self.sender:
             return Reject(400, 63007, "Twilio could not find a Channel with the specified From address")
+        if "ContentSid" in form:
+            if "Body" in form or not re.fullmatch("HX[0-9a-fA-F]{32}", form["ContentSid"]):
+                return Reject(400, 21655, "The ContentSid is Invalid")
+            return None
         if not form.get("Body"):
             return Reject(400, 21602, "Message body is required.")
         if len(form["Body"].encode("utf-16-le")) // 2 > 1600:
@@ -312,7 +325,9 @@ class TwilioServer:
             sid=f"SM{0xF000 + len(self.messages):032x}",
             to=form["To"],
             from_=form["From"],
-            body=form["Body"],
+            body=form.get("Body", f"Hello, {form.get('ContentVariables')}"),
+            content_sid=form.get("ContentSid"),
+            variables=json.loads(form.get("ContentVariables", "{}")),
             status_callback=form.get("StatusCallback"),
             created_at=self.now(),
             status=accept.status,
@@ -373,6 +388,18 @@ class TwilioServer:
             if message.sid == request.match_info["sid"]:
                 return web.json_response(self._payload(message))
         return _error(Reject(404, 20404, f"The requested resource {request.path} was not found"))
+
+    async def _approval(self, request: web.Request) -> web.Response:
+        """Answer as `FetchApprovalFetch` of Twilio's OpenAPI description says."""
+        if refusal := self._refusal(request):
+            return refusal
+        sid = request.match_info["sid"]
+        self.asked_for_approval.append(sid)
+        if sid not in self.approvals:
+            return _error(Reject(404, 20404, f"The requested resource {request.path} was not found"))
+        told = {"name": "ready", "category": "UTILITY", "status": self.approvals[sid], "rejection_reason": ""}
+        url = f"https://content.twilio.com{request.path}"
+        return web.json_response({"sid": sid, "account_sid": self.account_sid, "whatsapp": told, "url": url})
 
     async def _typing(self, request: web.Request) -> web.Response:
         if refusal := self._refusal(request):

@@ -1,0 +1,108 @@
+"""A customer who wants nothing more: what is pending ends, it is confirmed once, and nothing goes out unasked."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from store.database import Database
+from tests.app.test_whatsapp import PUBLIC, REMINDER, Office, an_office
+from tests.support.clock import MovableClock
+from tests.support.model import books
+from tests.support.twilio_server import TwilioServer
+
+GONE = "Done: Acme will not write to you any more. To hear from us again, write START."
+THREE = (
+    books("call Ana", delay="10 seconds"),
+    "Booked.",
+    books("call Bea", delay="1 hour"),
+    "Booked.",
+    books("call Eva", delay="2 hours"),
+    "Booked.",
+)
+
+
+@pytest.fixture
+async def twilio(clock: MovableClock) -> AsyncIterator[TwilioServer]:
+    async with TwilioServer(now=lambda: clock.at) as twilio:
+        yield twilio
+
+
+@pytest.fixture
+async def office(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> AsyncIterator[Office]:
+    async with an_office(database, tmp_path, clock, twilio, *THREE, "Hello.") as office:
+        yield office
+
+
+async def three_are_booked(office: Office) -> None:
+    for name in ("Ana", "Bea", "Eva"):
+        await office.hears(f"remind me to call {name}")
+    assert len(await office.house.tasks()) == 3
+
+
+async def test_what_is_pending_is_cancelled_and_that_is_confirmed_once(office: Office) -> None:
+    await three_are_booked(office)
+    asked = len(office.script.asked)
+    await office.hears("STOP")
+    await office.writes("stop")
+    await office.goes_by(timedelta(hours=3))
+    assert {task.state for task in await office.house.tasks()} == {"cancelled"}
+    assert office.sent[3:] == [GONE]
+    assert len(office.script.asked) == asked, "no model is asked"
+
+
+async def test_one_that_is_being_written_is_blocked_before_it_goes_out(office: Office) -> None:
+    await three_are_booked(office)
+    office.script.followup_gate.clear()
+    office.script.reached.clear()
+    await office.goes_by(timedelta(seconds=10))
+    await office.script.reached.wait()
+    await office.writes("STOP")
+    states = [task.state for task in sorted(await office.house.tasks(), key=lambda task: task.booked_for)]
+    assert states == ["firing", "cancelled", "cancelled"]
+    office.script.followup_gate.set()
+    first = min(await office.house.tasks(), key=lambda task: task.booked_for)
+    await office.house.until_state(first.id, "cancelled")
+    assert REMINDER not in office.sent
+
+
+async def test_whoever_writes_afterwards_is_answered_but_nothing_can_be_booked(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    lines = (books("call Ana", delay="1 hour"), "I cannot book that.")
+    async with an_office(database, tmp_path, clock, twilio, *lines) as office:
+        await office.hears("STOP")
+        await office.hears("remind me to call Ana")
+        assert office.sent == [GONE, "I cannot book that."]
+        assert "asked to be sent nothing more" in str(office.script.asked[-1])
+        assert await office.house.tasks() == []
+
+
+async def test_whoever_comes_back_is_welcomed_once_and_can_book(office: Office) -> None:
+    await office.hears("STOP")
+    await office.hears("start")
+    await office.writes("START")
+    await office.hears("remind me to call Ana")
+    assert office.sent[0] == GONE
+    assert office.sent[1].startswith("Welcome back")
+    assert office.sent[2] == "Booked."
+    (task,) = await office.house.tasks()
+    assert task.state == "scheduled"
+
+
+async def test_a_message_that_only_mentions_the_word_is_answered(office: Office) -> None:
+    await office.hears("please stop sending me the old price, remind me of the new one")
+    assert office.sent == ["Booked."]
+
+
+async def test_the_same_stop_by_webhook_twice_is_one(office: Office) -> None:
+    form = office.twilio.inbound_form("STOP")
+    hook = "/hooks/whatsapp/acme"
+    for _ in range(3):
+        assert (await office.twilio.post(PUBLIC + hook, form, at=office.here + hook)).status_code == 204
+    await office.goes_by(timedelta(seconds=1))
+    await office.twilio.attempts(1)
+    assert len(await office.house.tasks(kind="turn")) == 1

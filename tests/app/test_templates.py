@@ -1,0 +1,284 @@
+"""WhatsApp when the 24 hours are over: what is booked, what goes out, and what follows when the customer answers."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.database import Database
+from store.deliveries import NOTICE
+from tests.app.test_whatsapp import REMINDER, Office, an_office
+from tests.support.clock import MovableClock
+from tests.support.model import books
+from tests.support.twilio_server import Accept, Drop, Reject, TwilioServer
+
+SIX_WEEKS = timedelta(weeks=6)
+READY, WHOLE = "HX" + "1" * 32, "HX" + "2" * 32
+TELLS = {"sid": READY, "language": "en", "variables": {"1": "name", "2": "about"}}
+SAYS = {"sid": WHOLE, "language": "en", "variables": {"1": "text"}}
+IN_SPANISH = {"sid": "HX" + "3" * 32, "language": "es", "variables": {"1": "about"}}
+BOOKED = (books("the renewal", delay="6 weeks"), "Booked.")
+
+
+@pytest.fixture
+async def twilio(clock: MovableClock) -> AsyncIterator[TwilioServer]:
+    async with TwilioServer(now=lambda: clock.at, approvals={READY: "approved", WHOLE: "approved"}) as twilio:
+        yield twilio
+
+
+@asynccontextmanager
+async def an_office_with(
+    database: Database,
+    directory: Path,
+    clock: MovableClock,
+    twilio: TwilioServer,
+    *templates: dict[str, Any],
+    lines: tuple[Any, ...] = BOOKED,
+    **more: Any,
+) -> AsyncIterator[Office]:
+    async with an_office(
+        database, directory, clock, twilio, *lines, section={"templates": list(templates), **more}
+    ) as office:
+        yield office
+
+
+async def test_six_weeks_later_a_template_goes_out_and_the_tap_brings_the_result_once(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office_with(database, tmp_path, clock, twilio, IN_SPANISH, TELLS) as office:
+        conversation = await office.hears("remind me of the renewal in six weeks")
+        told = str(office.script.asked[-1])
+        assert "approved template" in told
+        assert "as soon as they tap its button" in told
+        task = await office.falls_due("scheduled", SIX_WEEKS)
+        await office.until_held(task.id)
+        notice = twilio.creates[-1]
+        assert notice["ContentSid"] == READY
+        assert "Body" not in notice
+        assert twilio.messages[-1].variables == {"1": "Lucía", "2": "the renewal"}
+        assert await office.deliveries("part", "template", "outcome") == [(NOTICE, READY, "accepted")]
+        await office.goes_by(timedelta(days=1))
+        assert len(twilio.messages) == 2, "it is told of once"
+
+        await office.taps("Show it")
+        await office.house.until_state(task.id, "fired")
+        assert office.sent.count(REMINDER) == 1
+        heard = await office.house.until_heard(conversation, 3)
+        assert heard.count(REMINDER) == 1
+        assert await office.deliveries("part", "outcome") == [(NOTICE, "accepted"), (0, "accepted")]
+
+
+async def test_a_template_that_holds_the_message_itself_is_all_that_is_sent(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office_with(database, tmp_path, clock, twilio, SAYS) as office:
+        await office.hears("remind me of the renewal in six weeks")
+        await office.falls_due("fired", SIX_WEEKS)
+        assert twilio.messages[-1].content_sid == WHOLE
+        assert twilio.messages[-1].variables == {"1": REMINDER}
+        assert await office.deliveries("part", "template") == [(0, WHOLE)]
+
+
+@pytest.mark.parametrize("words", ["two\nlines", "x" * 900, "five     spaces"])
+async def test_a_message_that_does_not_fit_into_one_template_goes_by_the_next(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer, words: str
+) -> None:
+    lines = (*BOOKED,)
+    section = {"templates": [SAYS, TELLS]}
+    async with an_office(database, tmp_path, clock, twilio, *lines, section=section, followups=(words,)) as office:
+        await office.hears("remind me of the renewal in six weeks")
+        task = await office.falls_due("scheduled", SIX_WEEKS)
+        await office.until_held(task.id)
+        assert twilio.messages[-1].content_sid == READY
+
+
+async def test_without_a_template_in_the_customers_language_it_is_held_and_says_why(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office_with(database, tmp_path, clock, twilio, IN_SPANISH) as office:
+        await office.hears("remind me of the renewal in six weeks")
+        task = await office.falls_due("scheduled", SIX_WEEKS)
+        held = await office.until_held(task.id)
+        assert held.hold == "window closed"
+        assert "no template for a followup in 'en'" in str(held.error)
+        assert len(twilio.messages) == 1
+        await office.writes("hello?")
+        await office.house.until_state(task.id, "fired")
+        assert office.sent.count(REMINDER) == 1
+
+
+async def test_what_nobody_comes_back_for_expires(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office_with(database, tmp_path, clock, twilio, TELLS, hold_days=3) as office:
+        await office.hears("remind me of the renewal in six weeks")
+        task = await office.falls_due("scheduled", SIX_WEEKS)
+        await office.until_held(task.id)
+        clock.move(timedelta(days=3, seconds=1))
+        await office.recovers()
+        await office.house.until_state(task.id, "expired")
+
+
+@pytest.mark.parametrize(("approval", "state"), [("paused", "scheduled"), ("rejected", "held"), ("disabled", "held")])
+async def test_a_template_that_meta_does_not_let_out_is_not_sent(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer, approval: str, state: str
+) -> None:
+    twilio.approvals[READY] = approval
+    async with an_office_with(database, tmp_path, clock, twilio, TELLS) as office:
+        await office.hears("remind me of the renewal in six weeks")
+        task = await office.falls_due("scheduled", SIX_WEEKS)
+        found = await office.until_error(task.id, approval)
+        assert (found.hold is not None) == (state == "held")
+        assert len(twilio.messages) == 1
+        assert found.attempt == 0, "it is no fault of the task"
+
+
+async def test_free_text_that_twilio_took_and_meta_refused_as_too_late_goes_by_template_once(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office_with(
+        database, tmp_path, clock, twilio, TELLS, lines=(books("call Ana", delay="10 seconds"), "Booked.")
+    ) as office:
+        await office.hears("remind me")
+        task = await office.falls_due()
+        assert twilio.messages[-1].body == REMINDER
+        await office.reports("undelivered", 63016)
+        await office.until_held(task.id)
+        assert twilio.messages[-1].content_sid == READY
+        await office.reports("undelivered", 63016, message=1)
+        await office.reports("failed", 63016, message=1)
+        assert len(twilio.messages) == 3, "a repeat of the report changes nothing"
+        await office.goes_by(timedelta(minutes=5))
+        await office.taps("Show it")
+        await office.house.until_state(task.id, "fired")
+        assert office.sent.count(REMINDER) == 2, "the first of which never arrived"
+
+
+async def test_without_a_template_it_is_held_once_meta_has_refused_it(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio) as office:
+        await office.hears("remind me")
+        task = await office.falls_due()
+        await office.reports("undelivered", 63016)
+        held = await office.until_held(task.id)
+        assert held.hold == "window closed"
+
+
+@pytest.mark.parametrize(
+    ("code", "state"), [(63024, "failed"), (63003, "failed"), (63013, "failed"), (99999, "failed"), (None, "failed")]
+)
+async def test_what_was_taken_and_failed_for_good_is_failed_with_the_reason(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer, code: int | None, state: str
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio) as office:
+        await office.hears("remind me")
+        task = await office.falls_due()
+        await office.reports("undelivered", code)
+        found = await office.house.until_state(task.id, state)
+        assert found.error
+        assert len(twilio.messages) == 2
+
+
+@pytest.mark.parametrize("code", [63012, 63023, 30500, 63010])
+async def test_what_broke_on_the_way_is_sent_once_more(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer, code: int
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio) as office:
+        await office.hears("remind me")
+        task = await office.falls_due()
+        await office.reports("failed", code)
+        await office.house.until_state(task.id, "scheduled")
+        await office.goes_by(timedelta(minutes=1))
+        await office.house.until_state(task.id, "fired")
+        assert office.sent.count(REMINDER) == 2
+        await office.reports("failed", code)
+        await office.house.until_state(task.id, "failed")
+
+
+async def test_too_many_messages_wait_for_minutes_then_hours_and_end(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio) as office:
+        await office.hears("remind me")
+        task = await office.falls_due()
+        for pause in (timedelta(minutes=5), timedelta(minutes=30), timedelta(hours=2), timedelta(hours=8)):
+            await office.reports("failed", 63018)
+            found = await office.house.until_state(task.id, "scheduled")
+            assert found.due_at - clock.at == pause
+            await office.goes_by(pause)
+            await office.house.until_state(task.id, "fired")
+        await office.reports("failed", 63018)
+        assert "too many messages" in str((await office.house.until_state(task.id, "failed")).error)
+
+
+async def test_a_sender_that_is_not_set_up_pauses_the_channel(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio) as office:
+        await office.hears("remind me")
+        task = await office.falls_due()
+        await office.reports("failed", 63007)
+        assert (await office.until_held(task.id)).hold == "channel paused"
+
+
+async def test_a_customer_who_has_blocked_the_sender_is_sent_nothing_until_they_write(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    lines = (books("call Ana", delay="10 seconds"), "Booked.", books("call Eva", delay="20 seconds"), "Booked too.")
+    async with an_office(database, tmp_path, clock, twilio, *lines) as office:
+        await office.hears("remind me")
+        await office.hears("and of Eva")
+        twilio.behave(Reject(400, 63014))
+        await office.goes_by(timedelta(seconds=10))
+        first, second = sorted(await office.house.tasks(), key=lambda task: task.booked_for)
+        await office.house.until_state(first.id, "failed")
+        await office.goes_by(timedelta(seconds=10))
+        found = await office.house.until_state(second.id, "fired")
+        assert found.outcome == "skipped: blocked"
+        assert len(twilio.creates) == 3
+
+
+async def test_word_that_a_message_waits_which_got_lost_is_looked_up_and_not_sent_twice(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office_with(database, tmp_path, clock, twilio, TELLS) as office:
+        await office.hears("remind me of the renewal in six weeks")
+        twilio.behave(Drop(accepted=True))
+        task = await office.falls_due("scheduled", SIX_WEEKS)
+        await office.has_tried("unknown")
+        await office.goes_by(timedelta(minutes=1, seconds=1))
+        await office.until_held(task.id)
+        assert [message.content_sid for message in twilio.messages] == [None, READY]
+        assert await office.deliveries("outcome") == ["accepted"]
+
+
+async def test_a_customer_who_writes_while_the_template_goes_out_gets_the_message_at_once(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office_with(database, tmp_path, clock, twilio, TELLS) as office:
+        await office.hears("remind me of the renewal in six weeks")
+        twilio.behave(Accept(after=0.5))
+        clock.move(SIX_WEEKS)
+        office.house.wake()
+        await twilio.attempts(2)
+        await office.writes("hi")
+        task = await office.followup()
+        await office.house.until_state(task.id, "fired")
+        assert office.sent.count(REMINDER) == 1
+
+
+async def test_a_reply_that_comes_too_late_waits_for_the_customer(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office_with(database, tmp_path, clock, twilio, TELLS, lines=("Hello.",)) as office:
+        twilio.behave(Reject(429, 20429))
+        await office.writes("hello")
+        (turn,) = await office.house.tasks(kind="turn")
+        await office.until_error(turn.id, "too many requests")
+        await office.goes_by(timedelta(days=2))
+        assert (await office.until_held(turn.id)).hold == "window closed"
+        assert twilio.messages == []
