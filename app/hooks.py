@@ -127,7 +127,7 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
             )
             by = f"Twilio: {status.status}"
             if noted is not None and noted.is_news:
-                await go_on(service, connection, tenant.tenant, noted.task, by)
+                await go_on(service, connection, tenant.tenant, channel, noted.task, by)
             if noted is not None and noted.is_turned:
                 await did_not_arrive(service, connection, tenant.tenant, channel, delivery, noted.task, by)
         if noted is not None and (noted.is_news or noted.is_turned):

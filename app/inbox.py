@@ -31,7 +31,7 @@ from scheduler.book import Booking, book
 from scheduler.cancel import cancel
 from scheduler.errors import TryAgain
 from scheduler.find import Found, booked_for_the_same, pending_followups
-from scheduler.gather import gather_turn
+from scheduler.gather import gather_turn, has_turn
 from scheduler.hold import WINDOW_CLOSED, release
 from scheduler.poller import DUE
 from scheduler.retry import BUDGET
@@ -70,12 +70,15 @@ async def receive(service: Service, inbound: Inbound) -> Received:
     Raises what `Service.tenant` raises, and TenantFileError for a tenant that is not there.
     """
     tenant = None if inbound.channel == "web" else await service.tenant_called(inbound.tenant)
+    wish = optout.read(inbound.text, tenant.languages, tenant.opt_out) if tenant else None
     key = f"{inbound.channel}:{inbound.provider_id}"
     try:
-        received = await _record(service, tenant, inbound, key)
+        received = await _record(service, tenant, inbound, key, wish)
     except IntegrityError:
         # Two processes took in the same message at the same moment: the other one's row stands.
-        received = await _record(service, tenant, inbound, key)
+        received = await _record(service, tenant, inbound, key, wish)
+    if wish == "stop":  # of a repeat too: the first time may have been cut off here
+        await _cancel_all(service, inbound.tenant, received.conversation)
     if received.is_new:
         service.counts.received.labels(inbound.tenant, inbound.channel).inc()
         service.signals.hint(DUE)
@@ -83,7 +86,9 @@ async def receive(service: Service, inbound: Inbound) -> Received:
     return received
 
 
-async def _record(service: Service, tenant: TenantConfig | None, inbound: Inbound, key: str) -> Received:
+async def _record(
+    service: Service, tenant: TenantConfig | None, inbound: Inbound, key: str, wish: Wish | None
+) -> Received:
     async with service.database.transaction() as connection:
         known = await messages.seq_of_inbound(connection, inbound.tenant, key)
         if known is not None:
@@ -110,11 +115,15 @@ async def _record(service: Service, tenant: TenantConfig | None, inbound: Inboun
             inbound_key=key,
         )
         if tenant is not None:  # the web carries free text at any time, to whoever has opened the page
-            await release(connection, service.clock, inbound.tenant, WINDOW_CLOSED, conversation=opened.id)
+            waited = await release(connection, service.clock, inbound.tenant, WINDOW_CLOSED, conversation=opened.id)
             if opened.stopped == "provider":
                 await contacts.go_on(connection, inbound.tenant, opened.id, "provider")
-            if wish := optout.read(inbound.text, tenant.languages, tenant.opt_out):
+            if wish:
                 await _grant(service, connection, tenant, inbound, opened.id, seq, wish)
+                return Received(opened.id, seq, is_new=True)
+            if inbound.is_tap and waited and not await has_turn(connection, inbound.tenant, opened.id):
+                # It asks for what waits, and that is the answer.
+                await conversations.mark_answered(connection, inbound.tenant, opened.id, seq)
                 return Received(opened.id, seq, is_new=True)
         await gather_turn(
             connection,
@@ -137,17 +146,9 @@ async def _grant(
     seq: int,
     wish: Wish,
 ) -> None:
-    """Do as a customer wishes who wants nothing more, or does after all, and have it confirmed if that is news.
-
-    What is pending for them is cancelled; what is being said just now is looked at once more before it goes out.
-    """
-    if wish == "stop":
-        is_news = await contacts.stop(connection, tenant.tenant, conversation, "customer")
-        for where in await conversations.of_the_same(connection, tenant.tenant, conversation):
-            pending = [one.id for one in await pending_followups(connection, tenant.tenant, where)]
-            await cancel(connection, service.clock, tenant.tenant, pending, by="the customer, who opted out")
-    else:
-        is_news = await contacts.go_on(connection, tenant.tenant, conversation, "customer")
+    """Note that a customer wants nothing more, or does after all, and have it confirmed if that is news."""
+    do = contacts.stop if wish == "stop" else contacts.go_on
+    is_news = await do(connection, tenant.tenant, conversation, "customer")
     await conversations.mark_answered(connection, tenant.tenant, conversation, seq)
     if is_news:
         found = await conversations.find(connection, tenant.tenant, conversation)
@@ -165,6 +166,19 @@ async def _grant(
             lane=True,
         )
         await book(connection, service.clock, turn_of)
+
+
+async def _cancel_all(service: Service, tenant: str, conversation: int) -> None:
+    """Cancel what is pending for a customer who has opted out; what is being said just now stops before it goes out.
+
+    In a transaction of its own: that of their message holds the conversation, which those who hold a task wait for. Should
+    it not come to this, nothing goes out either: whoever comes back with it finds that they have opted out.
+    """
+    async with service.database.transaction() as connection:
+        pending = []
+        for where in await conversations.of_the_same(connection, tenant, conversation):
+            pending += [one.id for one in await pending_followups(connection, tenant, where)]
+        await cancel(connection, service.clock, tenant, pending, by="the customer, who opted out")
 
 
 async def answer(service: Service, task: Task) -> None:
@@ -239,7 +253,7 @@ async def _write_and_say(service: Service, tenant: TenantConfig, read: _Read, ta
         if conversation.last_seq == read.conversation.last_seq:
             break
         read = await _read(service, tenant, task)
-        if read.unanswered[-1].seq == answered:
+        if not read.unanswered or read.unanswered[-1].seq == answered:
             break
     await Speech(service, tenant, conversation, task, words, kind="reply", answers_up_to=answered, error=error).say()
 

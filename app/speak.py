@@ -58,6 +58,8 @@ SENDS = 20
 LATER = (timedelta(minutes=5), timedelta(minutes=30), timedelta(hours=2), timedelta(hours=8))
 """After how long a message that failed on its way is sent again, where the provider says that it will pass."""
 ONCE = timedelta(minutes=1)
+AGAIN: tuple[Remedy, ...] = ("template", "once", "later")
+"""What is left to do where a message that failed can still be sent."""
 ASKS = 12
 """How often a provider that cannot tell is asked for a lost send, before that is given up: about an hour."""
 
@@ -81,13 +83,19 @@ async def pause(
         await settle.give_back(connection, service.clock, task, hold=CHANNEL_PAUSED, **more)
 
 
-async def go_on(service: Service, connection: AsyncConnection, tenant: str, task: int, by: str) -> None:
+async def go_on(
+    service: Service, connection: AsyncConnection, tenant: str, channel: Channel | None, task: int, by: str
+) -> None:
     """Let a task that waits for its provider's word go on, or one that was given up, now that all its sends are known.
 
     Hint `due` after the commit.
     """
-    if not _lost(await deliveries.of_task(connection, tenant, task)):
-        await operate.resume(connection, service.clock, tenant, task, by)
+    so_far = await deliveries.of_task(connection, tenant, task)
+    if _lost(so_far):
+        return
+    last = max(so_far, key=lambda one: one.id)
+    _, delay = _remedy(channel, so_far, last) if last.outcome == "rejected" else ("none", timedelta())
+    await operate.resume(connection, service.clock, tenant, task, by, delay=delay)
 
 
 async def did_not_arrive(
@@ -111,15 +119,15 @@ async def did_not_arrive(
     await operate.reopen(connection, service.clock, tenant, task, by, error=reason, delay=delay, hold=hold)
 
 
-def _remedy(channel: Channel, so_far: Sequence[Delivery], failed: Delivery) -> tuple[Remedy, timedelta]:
-    """Return what is left to do for a part that failed after it was accepted, and after how long."""
-    remedy = channel.remedy(failed.code)
+def _remedy(channel: Channel | None, so_far: Sequence[Delivery], failed: Delivery) -> tuple[Remedy, timedelta]:
+    """Return what is left to do for a part that the provider has failed, and after how long."""
+    remedy = channel.remedy(failed.code) if channel else "none"
     tries = sum(one.part == failed.part and one.code == failed.code for one in so_far)
     if remedy == "once" and tries == 1:
         return remedy, ONCE
     if remedy == "later" and tries <= len(LATER):
         return remedy, LATER[tries - 1]
-    if remedy == "mend" or (remedy == "template" and failed.template is None):
+    if remedy == "mend" or (remedy == "template" and failed.template is None and not _arrived(so_far)):
         return remedy, timedelta()
     return "none", timedelta()
 
@@ -342,31 +350,11 @@ class Speech:
                 return False
         last = max(so_far, key=lambda one: one.id, default=None)
         if last is not None and last.outcome == "rejected":  # by a callback, or to a worker that was late
-            return await self._settle_failed(channel, so_far, last, has_begun=has_begun)
+            remedy, _ = _remedy(channel, so_far, last)
+            if remedy not in AGAIN:
+                refusal = Rejected(last.reason or CUT_OFF, tenant_fault=remedy == "mend", code=last.code)
+                return await self._settle_part(channel, last.id, refusal, has_begun=has_begun)
         return True
-
-    async def _settle_failed(
-        self, channel: Channel | None, so_far: Sequence[Delivery], failed: Delivery, *, has_begun: bool
-    ) -> bool:
-        """Settle what the provider has failed; True where something else may be tried now."""
-        remedy, delay = _remedy(channel, so_far, failed) if channel else ("none", timedelta())
-        reason = failed.reason or CUT_OFF
-        if remedy == "template":
-            return True
-        if remedy in ("once", "later"):
-            async with self.service.database.transaction() as connection:
-                await settle.give_back(
-                    connection,
-                    self.service.clock,
-                    self.task,
-                    delay=delay,
-                    error=reason,
-                    is_fault=False,
-                    is_unsent=not has_begun,
-                )
-            return False
-        outcome = Rejected(reason, tenant_fault=remedy == "mend", code=failed.code)
-        return await self._settle_part(channel, failed.id, outcome, has_begun=has_begun)
 
     def _is_to_be_asked_for(self, lost: Delivery, channel: Channel) -> bool:
         """Tell whether it is time for the next look."""
@@ -457,32 +445,39 @@ class Speech:
                     case Rejected(reason, tenant_fault=True) if not has_begun:
                         await self._pause(connection, reason)
                         log.error("%s of tenant %s is refused: %s", self.task.channel, self.task.tenant, reason)
-                    case Rejected(reason) if self._is_for_a_template(channel, outcome, has_begun=has_begun):
-                        await settle.give_back(
-                            connection,
-                            self.service.clock,
-                            self.task,
-                            error=reason,
-                            is_fault=False,
-                            is_unsent=True,
-                            words=self.words,
-                        )
-                    case Rejected(reason, is_blocked=is_blocked):
-                        await self._end_unsaid(connection, reason, is_in_part=has_begun)
-                        if is_blocked:
-                            await contacts.stop(connection, self.task.tenant, self.conversation.id, "provider")
+                    case Rejected():
+                        await self._settle_rejected(connection, channel, delivery, outcome, has_begun=has_begun)
                     case NotSent():
                         await self._try_again(connection, outcome, has_begun=has_begun)
                     case Unknown(reason):
                         await self._wait_for_word(connection, channel, delivery, reason, has_begun=has_begun)
         except (LostClaim, SQLAlchemyError):
-            await self._record(delivery, outcome)
+            await self._record(channel, delivery, outcome)
             raise
         return isinstance(outcome, Accepted) and not is_last
 
-    def _is_for_a_template(self, channel: Channel | None, refusal: Rejected, *, has_begun: bool) -> bool:
-        """Tell whether free text was refused as too late, and nothing of it has arrived."""
-        return not has_begun and channel is not None and channel.remedy(refusal.code) == "template"
+    async def _settle_rejected(
+        self, connection: AsyncConnection, channel: Channel | None, delivery: int, refusal: Rejected, *, has_begun: bool
+    ) -> None:
+        """Let it be sent again, or by template, where that can help; else it has failed."""
+        so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
+        failed = next(one for one in so_far if one.id == delivery)
+        remedy, delay = _remedy(channel, so_far, failed)
+        if remedy in AGAIN:
+            await settle.give_back(
+                connection,
+                self.service.clock,
+                self.task,
+                delay=delay,
+                error=refusal.reason,
+                is_fault=False,
+                is_unsent=not has_begun,
+                words=self.words,
+            )
+            return
+        await self._end_unsaid(connection, refusal.reason, is_in_part=has_begun)
+        if refusal.is_blocked:
+            await contacts.stop(connection, self.task.tenant, self.conversation.id, "provider")
 
     async def _end_sent(self, connection: AsyncConnection) -> None:
         """Every part was accepted; one of them may have been reported as failed meanwhile."""
@@ -512,7 +507,9 @@ class Speech:
         if known.outcome == "accepted" and known.provider_id is not None:
             return Accepted(known.provider_id)
         if known.outcome == "rejected":
-            return outcome if isinstance(outcome, Rejected) else Rejected(known.reason or "the provider refused it")
+            if isinstance(outcome, Rejected):
+                return outcome
+            return Rejected(known.reason or "the provider refused it", code=known.code)
         return outcome
 
     async def _delivery(self, connection: AsyncConnection, delivery: int) -> Delivery:
@@ -586,9 +583,10 @@ class Speech:
             task=self.task.id,
         )
 
-    async def _record(self, delivery: int, outcome: Outcome) -> None:
+    async def _record(self, channel: Channel | None, delivery: int, outcome: Outcome) -> None:
         """Keep the truth about a send even where the task could not be settled by it; another may have given it up."""
         async with self.service.database.transaction() as connection:
             await self._keep(connection, delivery, outcome)
             if isinstance(outcome, Accepted | Rejected):
-                await go_on(self.service, connection, self.task.tenant, self.task.id, "the provider's late answer")
+                by = "the provider's late answer"
+                await go_on(self.service, connection, self.task.tenant, channel, self.task.id, by)

@@ -29,6 +29,8 @@ class Inbound:
     """What the provider knows of the customer's language, for example `es`."""
     time_zone: str | None = None
     """IANA name, where the channel knows it (a browser does)."""
+    is_tap: bool = False
+    """Whether a button was tapped under a message of ours, rather than something written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,20 @@ returning id
 """
 
 
+HAS_TURN = """
+select exists (
+    select from tasks
+     where bucket = :bucket and tenant = :tenant and conversation = :conversation
+       and kind = 'turn' and state in ('scheduled', 'firing'))
+"""
+
+
+async def has_turn(connection: AsyncConnection, tenant: str, conversation: int) -> bool:
+    """Tell whether something said in a conversation is still to be answered, or being answered."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "conversation": conversation}
+    return bool(await connection.scalar(sql(HAS_TURN), given))
+
+
 async def gather_turn(
     connection: AsyncConnection,
     clock: Clock,

@@ -26,7 +26,8 @@ state = 'scheduled', due_at = {now}, attempt = 0, hold = null, ended_at = null, 
 DISCARD = "state = 'cancelled', ended_at = {now}"
 ARRIVED = "state = 'fired', outcome = 'delivered', ended_at = {now}"
 LOST = "state = 'failed', error = 'not delivered, as ' || cast(:by as text)"
-RESUME = "state = 'scheduled', due_at = least(t.due_at, {now}), attempt = 0, ended_at = null, sending = true"
+RESUME = """
+state = 'scheduled', due_at = {now} + cast(:delay as interval), attempt = 0, ended_at = null, sending = true"""
 
 REOPEN = """
 state = 'scheduled', outcome = null, ended_at = null, due_at = {now} + cast(:delay as interval), attempt = 0,
@@ -79,12 +80,16 @@ async def settle(
     )
 
 
-async def resume(connection: AsyncConnection, clock: Clock, tenant: str, task: int, by: str) -> bool:
+async def resume(
+    connection: AsyncConnection, clock: Clock, tenant: str, task: int, by: str, *, delay: timedelta = timedelta()
+) -> bool:
     """Let an uncertain task go on, whose sends have all become known, or one that waits to find out what became of them.
 
-    False when it is neither. Hint `due` after the commit.
+    It may after `delay`. False when it is neither. Hint `due` after the commit.
     """
-    return await _do(connection, clock, _move(f"({UNCERTAIN} or {WAITS})", RESUME, "resumed"), tenant, task, by)
+    return await _do(
+        connection, clock, _move(f"({UNCERTAIN} or {WAITS})", RESUME, "resumed"), tenant, task, by, delay=delay
+    )
 
 
 async def reopen(

@@ -43,6 +43,7 @@ def read_message(section: WhatsAppSection, tenant: str, form: Sequence[tuple[str
         provider_id=provider_id,
         text=text,
         reply_to=provider_id,
+        is_tap=bool(fields.get("ButtonPayload") or fields.get("ButtonText")),
         name=clean(" ".join(fields.get("ProfileName", "").split()))[:NAME_LIMIT] or None,
     )
 

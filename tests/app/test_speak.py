@@ -656,7 +656,7 @@ async def test_a_callback_during_the_look_is_believed_rather_than_the_look(count
         (delivery,) = await counter.deliveries()
         async with counter.database.transaction() as connection:
             await deliveries.note_status(connection, "acme", delivery.id, "7", "sent", None)
-            await go_on(counter.house.service, connection, "acme", task, "Twilio: sent")
+            await go_on(counter.house.service, connection, "acme", asked, task, "Twilio: sent")
         return []
 
     asked.answers.append(Unknown("no answer"))
@@ -740,12 +740,12 @@ async def test_an_uncertain_task_goes_on_once_all_its_sends_are_known(long: Coun
     await long.say()
     assert (await long.task()).state == "uncertain"
     async with long.database.transaction() as connection:
-        await go_on(long.house.service, connection, "acme", task, "nobody")
+        await go_on(long.house.service, connection, "acme", line, task, "nobody")
     assert (await long.task()).state == "uncertain"
     (_, lost) = await long.deliveries()
     async with long.database.transaction() as connection:
         await deliveries.note_status(connection, "acme", lost.id, "2", "sent", None)
-        await go_on(long.house.service, connection, "acme", task, "Twilio: sent")
+        await go_on(long.house.service, connection, "acme", line, task, "Twilio: sent")
     await long.say()
     assert [part.text for part in line.sent] == ["one", "two", "three"]
     found = await long.task()

@@ -66,8 +66,9 @@ async def test_six_weeks_later_a_template_goes_out_and_the_tap_brings_the_result
         await office.taps("Show it")
         await office.house.until_state(task.id, "fired")
         assert office.sent.count(REMINDER) == 1
-        heard = await office.house.until_heard(conversation, 3)
+        heard = await office.house.until_heard(conversation, 2)
         assert heard.count(REMINDER) == 1
+        assert [len(await office.house.tasks(kind="turn")), len(office.sent)] == [1, 3], "the tap needs no other answer"
         assert await office.deliveries("part", "outcome") == [(NOTICE, "accepted"), (0, "accepted")]
 
 
