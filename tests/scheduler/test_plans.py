@@ -142,6 +142,7 @@ QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
             "is_unsent": False,
             "words": None,
             "message_seq": None,
+            "keep": None,
         },
         ["tasks_pkey"],
     ),
