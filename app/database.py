@@ -24,8 +24,8 @@ class DatabaseDown(Exception):
 
 
 @asynccontextmanager
-async def open_database(settings: Settings, *, is_patient: bool) -> AsyncIterator[Database]:
-    """Open the database the settings name, or the embedded one.
+async def open_database(settings: Settings, *, is_patient: bool, is_new: bool = True) -> AsyncIterator[Database]:
+    """Open the database the settings name, or the embedded one, which is made where there is none if it may be new.
 
     While it cannot be used, a patient caller waits and says so; for another that is an end. Raises DatabaseDown,
     EmbeddedServerError.
@@ -33,6 +33,11 @@ async def open_database(settings: Settings, *, is_patient: bool) -> AsyncIterato
     server = None
     if settings.database_url is None:
         if not (settings.data_dir / "postgres").exists():
+            if not is_new:
+                raise DatabaseDown(
+                    f"there is no database in {settings.data_dir.absolute()}: call this from the folder in which vuelvo serve"
+                    " runs, or set VUELVO_DATA_DIR or VUELVO_DATABASE_URL as it has them"
+                )
             log.warning("there is no database in %s yet; making one", settings.data_dir.absolute())
         server = await EmbeddedServer.start(settings.data_dir)
     database = Database(server.url if server else str(settings.database_url))
@@ -59,10 +64,10 @@ async def when_it_can_be_used(database: Database, step: Callable[[], Awaitable[C
         try:
             return await step()
         except (SQLAlchemyError, OSError) as problem:
-            reason = why(problem)
+            reason, shown = why(problem), database.url.set(drivername="postgresql")  # without its password
             if not is_patient:
-                raise DatabaseDown(f"the database at {database.url} cannot be used: {reason}") from problem
-            log.warning("the database at %s cannot be used yet (%s); waiting for it", database.url, reason)
+                raise DatabaseDown(f"the database at {shown} cannot be used: {reason}") from problem
+            log.warning("the database at %s cannot be used yet (%s); waiting for it", shown, reason)
             await asyncio.sleep(pause)
             pause = min(pause * 2, 5.0)
 

@@ -93,6 +93,15 @@ class Counts:
             registry=self.registry,
         )
 
+    def know(self, tenant: str, channels: Sequence[str]) -> None:
+        """Count from nought what may happen to a tenant, so that its first time can be told from none."""
+        for kind in ("turn", "followup"):
+            for counter in (self.recovered, self.quarantined, self.lost_leases):
+                counter.labels(tenant, kind)
+        for channel in channels:
+            self.received.labels(tenant, channel)
+        self.refused_promises.labels(tenant)
+
     def committed(self, news: Sequence[object]) -> None:
         """Count what tasks have become, by whatever way: every move that ends one tells of it (`Database.on_commit`)."""
         for one in news:
@@ -169,6 +178,7 @@ class Service:
             self.complain(row.tenant, problem)
             raise
         self.unusable.pop(row.tenant, None)
+        self.counts.know(row.tenant, [name for name, section in config.channels if section is not None])
         self._tenants[row.tenant] = (time.monotonic(), row.revision, config)
         return config
 

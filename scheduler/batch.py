@@ -25,9 +25,15 @@ class Batch(Generic[Given, Got]):
         self,
         database: Database,
         statement: Callable[[AsyncConnection, Sequence[Given]], Awaitable[Sequence[Got | Exception]]],
+        *,
+        is_single: bool = False,
     ) -> None:
-        """`statement` is one that does all that it is given, and returns what came of each, in their order."""
-        self._database, self._statement = database, statement
+        """`statement` does all that it is given and returns what came of each, in their order.
+
+        `is_single` says that it is one statement and no more, which needs no transaction around it.
+        """
+        self._lend = database.autocommit if is_single else database.transaction
+        self._statement = statement
         self._waiting: list[tuple[Given, asyncio.Future[Got]]] = []
         self._sending: asyncio.Task[None] | None = None
 
@@ -56,7 +62,7 @@ class Batch(Generic[Given, Got]):
 
     async def _try(self, batch: Sequence[Given]) -> Sequence[Got | Exception]:
         try:
-            async with self._database.autocommit() as connection:
+            async with self._lend() as connection:
                 return await self._statement(connection, batch)
         except Exception as problem:
             if len(batch) == 1 or isinstance(problem, OUTAGES):

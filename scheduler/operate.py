@@ -40,13 +40,13 @@ FAILED, UNCERTAIN = "t.state = 'failed'", "t.state = 'uncertain'"
 WAITS = "t.state = 'scheduled' and t.sending"
 
 
-def _move(before: str, assignments: str, event: str) -> str:
+def _move(before: str, assignments: str, event: str, detail: str = "cast(:by as text)") -> str:
     return f"""
 with moved as (
     update tasks t set {assignments.format(now=NOW)}
      where t.bucket = :bucket and t.tenant = :tenant and t.id = :id and {before}
  returning t.*),
-noted as ({note(f"'{event}'", "moved", "cast(:by as text)")})
+noted as ({note(f"'{event}'", "moved", detail)})
 select kind, state, outcome from moved
 """
 
@@ -75,9 +75,13 @@ async def settle(
     connection: AsyncConnection, clock: Clock, tenant: str, task: int, by: str, *, is_delivered: bool
 ) -> bool:
     """Say of an uncertain task whether it arrived; False when it is not uncertain."""
-    return await _do(
-        connection, clock, _move(UNCERTAIN, ARRIVED if is_delivered else LOST, "settled"), tenant, task, by
+    statement = _move(
+        UNCERTAIN,
+        ARRIVED if is_delivered else LOST,
+        "settled",
+        f"'{'delivered' if is_delivered else 'not delivered'}, as ' || cast(:by as text)",
     )
+    return await _do(connection, clock, statement, tenant, task, by)
 
 
 async def resume(

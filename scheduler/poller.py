@@ -73,13 +73,15 @@ class Poller:
         self._interval, self._lease, self._slots = interval, lease, slots
         self.name, self._by_bucket = name or worker_name(), by_bucket
         self._count, self._delete_old_every = count, delete_old_every
-        self._ends = Batch(database, partial(settle.end_each, clock=clock))
+        self._ends = Batch(database, partial(settle.end_each, clock=clock), is_single=True)
         self._running: dict[Task, asyncio.Task[None]] = {}
         self._stopping = False
         self._loop: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._cleaner: asyncio.Task[None] | None = None
         self._recovered_at = float("-inf")
+        self._is_unsure = False
+        """Whether a claim may have been made whose answer never came."""
         self.beat_at: float | None = None
         """When the poller last looked, by `time.monotonic()`; None before the first look."""
 
@@ -96,14 +98,16 @@ class Poller:
         """
         self._stopping = True
         self._signals.hint(DUE)
+        until = time.monotonic() + grace.total_seconds()
         try:
-            await _end(self._cleaner)
+            if self._cleaner:
+                self._cleaner.cancel()
             if self._loop:
-                await asyncio.gather(self._loop, return_exceptions=True)
+                await asyncio.wait([self._loop], timeout=until - time.monotonic())
             if self._running:
-                await asyncio.wait(self._running.values(), timeout=grace.total_seconds())
+                await asyncio.wait(self._running.values(), timeout=max(until - time.monotonic(), 0))
         finally:
-            await _end(*self._running.values())
+            await _end(self._loop, self._cleaner, *self._running.values())
             await _end(self._keeper)
 
     async def _poll(self) -> None:
@@ -116,9 +120,11 @@ class Poller:
                             await hints.wait(await self._look(connection))
                     return
                 except (*OUTAGES, OSError) as problem:
+                    self._is_unsure = True
                     log.warning("the database does not answer (%s); the poller waits for it", _name(problem))
                     pause = AFTER_TROUBLE
                 except Exception:  # nobody else would hear of it, and nothing would be performed any more
+                    self._is_unsure = True
                     log.exception("the poller stumbled, and goes on")
                     pause = AFTER_TROUBLE
                 await hints.wait(pause)
@@ -148,7 +154,7 @@ class Poller:
     async def _claim(self, connection: AsyncConnection, pool: Pool, bucket: int | None) -> bool:
         """Claim and start what is due in one pool; tell whether there was anything.
 
-        As long as there is as much as was asked for, it asks at once for more: the database claims while tasks begin here.
+        As long as there is half as much as was asked for, it asks at once for more: the database claims while tasks begin here.
         """
         for turn in range(CLAIMS):
             held = Counter(task.tenant for task in self._running if task.pool == pool)
@@ -158,19 +164,23 @@ class Poller:
             claimed = await claim(connection, self._clock, self.name, self._lease, pool, limit, held, bucket)
             for task in claimed:
                 self._running[task] = asyncio.create_task(self._run(task), name=f"task {task.id}")
-            if len(claimed) < limit // 2:  # no tenant gets all that is free
+            if not claimed or len(claimed) < limit // 2:  # no tenant gets all that is free
                 return turn > 0 or bool(claimed)
         return True
 
     async def _recover(self) -> None:
-        if time.monotonic() - self._recovered_at < self._lease.total_seconds() / 3:
+        if time.monotonic() - self._recovered_at < self._lease.total_seconds() / 3 and not self._is_unsure:
             return
         async with self._database.transaction() as connection:
             dead = gone(await recovery.holders(connection))
             buckets = await recovery.claimed_buckets(connection) if self._by_bucket else [None]
             recovered = sum([await recovery.recover(connection, self._clock, dead, bucket) for bucket in buckets])
             await recovery.expire_held(connection, self._clock)
-        self._recovered_at = time.monotonic()
+            if self._is_unsure:
+                # Of what bears this worker's name, nobody performs what is not in hand here.
+                held = [task.id for task in self._running]
+                await recovery.take_back(connection, self._clock, self.name, held)
+        self._recovered_at, self._is_unsure = time.monotonic(), False
         if recovered:
             log.warning("recovered %d tasks of workers that died", recovered)
 

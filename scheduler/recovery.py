@@ -75,6 +75,31 @@ noted as ({note("e.state", "expired", "e.held_for")})
 select tenant, kind, state from expired
 """
 
+# The attempt is not counted: nothing was done in it.
+TAKE_BACK = f"""
+with mine as materialized (
+    select bucket, tenant, id, fence
+      from tasks
+     where lease_until is not null and worker = :worker and id <> all(cast(:held as bigint[]))
+     order by bucket, tenant, id
+       for update skip locked),
+freed as (
+    update conversations c
+       set lane_task = null, lane_fence = null
+      from mine
+     where c.bucket = mine.bucket and c.tenant = mine.tenant and c.lane_task = mine.id and c.lane_fence = mine.fence),
+back as (
+    update tasks t
+       set state = case when t.cancel_requested and not t.sending then 'cancelled' else 'scheduled' end,
+           ended_at = case when t.cancel_requested and not t.sending then {NOW} end,
+           fence = t.fence + 1, attempt = t.attempt - 1, worker = null, lease_until = null
+      from mine
+     where t.bucket = mine.bucket and t.tenant = mine.tenant and t.id = mine.id
+ returning t.*),
+noted as ({note("case e.state when 'scheduled' then 'recovered' else e.state end", "back")})
+select tenant, kind, case state when 'scheduled' then 'recovered' else state end as event from back
+"""
+
 CLAIMED_BUCKETS = "select distinct bucket from tasks where lease_until is not null"
 HOLDERS = "select distinct worker from tasks where lease_until is not null"
 
@@ -107,6 +132,18 @@ async def expire_held(connection: AsyncConnection, clock: Clock) -> int:
     rows = (await connection.execute(sql(EXPIRE_HELD), {"now": clock.override(), "batch": BATCH})).all()
     for row in rows:
         became(connection, row.tenant, row.kind, row.state)
+    return len(rows)
+
+
+async def take_back(connection: AsyncConnection, clock: Clock, worker: str, held: Sequence[int]) -> int:
+    """Return to `scheduled` what bears a living worker's name and is not among what it holds; return how many.
+
+    Such are claims that were committed and whose answer never came. Call it while no claim of that worker is under way.
+    """
+    given = {"now": clock.override(), "worker": worker, "held": list(held)}
+    rows = (await connection.execute(sql(TAKE_BACK), given)).all()
+    for row in rows:
+        became(connection, row.tenant, row.kind, row.event)
     return len(rows)
 
 

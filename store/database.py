@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import psycopg
+from psycopg.pq import ExecStatus
 from sqlalchemy import CursorResult, MetaData, TextClause, event, text
 from sqlalchemy.dialects.postgresql import psycopg as psycopg_dialect
 from sqlalchemy.engine import URL, Dialect, IteratorResult, make_url
@@ -72,6 +73,13 @@ def _for_driver(words: str) -> bytes:
     return str(text(words).compile(dialect=dialect)).encode()
 
 
+def _is_plain(statement: object) -> bool:
+    """Tell whether a statement is text whose parameters all come with the call."""
+    return type(statement) is TextClause and all(
+        one.required and not one.expanding for one in statement._bindparams.values()
+    )
+
+
 @functools.lru_cache(maxsize=2000)
 def _columns(*names: bytes | None) -> SimpleResultMetaData:
     return SimpleResultMetaData([(name or b"").decode() for name in names])
@@ -87,17 +95,21 @@ class Connection(AsyncConnection):
 
     async def execute(self, statement: Any, parameters: Any = None, **options: Any) -> CursorResult[Any]:
         """Execute one statement; whatever goes wrong is an error of SQLAlchemy's, and does not tell what was written."""
-        if type(statement) is not TextClause or isinstance(parameters, list):
+        if not _is_plain(statement) or isinstance(parameters, list):
             return cast("CursorResult[Any]", await super().execute(statement, parameters, **options))
         driver = self.driver
         try:
             cursor = await driver.execute(_for_driver(statement.text), parameters or {})
             # Its `description` would be a large object for each column, of which the name alone is wanted.
-            names = [] if (found := cursor.pgresult) is None else [found.fname(at) for at in range(found.nfields)]
-            rows = await cursor.fetchall() if names else []
-        except psycopg.Error as problem:
-            if is_lost := driver.closed:
+            found = cursor.pgresult
+            has_rows = found is not None and found.status == ExecStatus.TUPLES_OK
+            names = [found.fname(at) for at in range(found.nfields)] if found and has_rows else []
+            rows = await cursor.fetchall() if has_rows else []
+        except BaseException as problem:
+            if is_lost := driver.closed:  # after a cancellation too, where the server did not answer that either
                 await self.invalidate(problem)
+            if not isinstance(problem, psycopg.Error):
+                raise
             raise DBAPIError.instance(
                 *(statement.text, None, problem, psycopg.Error),
                 hide_parameters=True,
@@ -136,9 +148,11 @@ class Database:
     def _check_alive(self, connection: Any, record: object, proxy: object) -> None:
         """Replace a connection whose server has hung up: its end is there to be read, and costs no question.
 
-        One that has something else to say is asked. A peer that vanished without a word is found out by its silence.
+        So is one that still commits every statement by itself, since whoever lent it was cancelled while giving it back. One that has something else to say is asked. A peer that vanished without a word is found out by its silence.
         """
         dialect, line = self.engine.dialect, select.poll()
+        if connection.driver_connection.autocommit:
+            raise DisconnectionError("it was not given back as it was taken")
         try:
             line.register(connection.driver_connection.fileno(), select.POLLIN)
             if line.poll(0):
@@ -165,8 +179,8 @@ class Database:
         connection = Connection(self.engine)
         async with connection, self._telling(connection):
             driver = connection.driver
-            await driver.set_autocommit(True)
             try:
+                await driver.set_autocommit(True)
                 if is_planned_once:
                     await connection.execute(_PLAN_ONCE)
                 yield connection
@@ -176,7 +190,9 @@ class Database:
                         if is_planned_once:
                             await connection.execute(_PLAN_AS_USUAL)
                         await driver.set_autocommit(False)
-                    except BaseException:  # whoever has it next relies on its transactions
+                    except (
+                        BaseException
+                    ):  # whoever has it next relies on its transactions; should this be cut off, see checkout
                         await connection.invalidate()
                         raise
 

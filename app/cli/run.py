@@ -98,6 +98,10 @@ def run(command: Callable[..., Coroutine[Any, Any, None]], *, level: int = loggi
     return call
 
 
+def _cell(value: Any) -> str:
+    return "" if value is None else " ".join(str(value).split())
+
+
 def show(rows: Any, *, as_json: bool, columns: list[str]) -> None:
     """Print rows (a list of dicts) as JSON or as a table."""
     if as_json:
@@ -111,6 +115,6 @@ def show(rows: Any, *, as_json: bool, columns: list[str]) -> None:
 
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*(str(row.get(column) if row.get(column) is not None else "") for column in columns))
+        table.add_row(*(_cell(row.get(column)) for column in columns))
     # In a pipe nothing is cut: whoever reads it there has no edge of a screen.
     Console(width=None if sys.stdout.isatty() else 400).print(table)

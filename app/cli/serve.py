@@ -46,14 +46,18 @@ async def _serve(settings: Settings, no_poller: bool) -> None:
             server = Server(application(house), limits)
             receivers = asyncio.create_task(Receivers(house.service, settings, house.stopping).run())
             serving = asyncio.create_task(server.serve(sockets=[listening]))
-            host, port = listening.getsockname()[:2]
             stop.is_up()
-            click.echo(f"Vuelvo is here: {settings.public_url or f'http://{_shown(host)}:{port}'}/")
+            click.echo(f"Vuelvo is here: {settings.public_url or _address(listening)}/")
             await asyncio.wait({serving, asyncio.create_task(stop.asked.wait())}, return_when=asyncio.FIRST_COMPLETED)
             log.info("stopping: what is in hand is finished or given back")
             house.stopping.set()
             server.should_exit = True
             await asyncio.gather(serving, receivers)
+
+
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://{_shown(host)}:{port}"
 
 
 def _shown(host: str) -> str:
@@ -71,7 +75,9 @@ async def _work(settings: Settings, port: int | None) -> None:
             server = Server(health(house), Limits(connections=allow_files()))
             serving = asyncio.create_task(server.serve(sockets=[listening]))
         stop.is_up()
-        log.info("working: what falls due is done")
+        log.info(
+            "working: what falls due is done%s", f"; {_address(listening)}/readyz says how it goes" if serving else ""
+        )
         asked = asyncio.create_task(stop.asked.wait())
         await asyncio.wait({asked, serving} if serving else {asked}, return_when=asyncio.FIRST_COMPLETED)
         log.info("stopping: what is in hand is finished or given back")

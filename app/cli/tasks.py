@@ -81,7 +81,7 @@ def tasks() -> None:
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[Database]:
-    async with open_database(settings, is_patient=False) as database:
+    async with open_database(settings, is_patient=False, is_new=False) as database:
         await migrate(database)
         yield database
 
@@ -173,15 +173,24 @@ def get(task: int, payload: bool, as_json: bool) -> None:
     run(_get)(task=task, payload=payload, as_json=as_json)
 
 
-def _one_line(_: click.Context, __: click.Parameter, words: str | None) -> str | None:
+def _one_line(_: click.Context, option: click.Parameter, words: str | None) -> str | None:
     """Return an operator's words as they can be stored and shown in one line."""
-    return " ".join(words.encode("utf-8", "replace").decode().split()) if words else None
+    if words is None:
+        return None
+    line = _stored(words)
+    if not line:
+        raise click.BadParameter("there is nothing in it: say it in a word or two")
+    return line
+
+
+def _stored(words: str) -> str:
+    return " ".join(words.replace("\0", "").encode("utf-8", "replace").decode().split())
 
 
 def _recorded(who: str | None, why: str | None) -> str:
     """Return who did something, and why, as it is kept with the task."""
     try:
-        name = who or getpass.getuser()
+        name = who or _stored(getpass.getuser())
     except (OSError, KeyError):  # a container's user may have none
         fail("say who you are with --by NAME", 2)
     return f"{name}: {why}" if why else name
@@ -371,12 +380,13 @@ async def _settle(settings: Settings, task: int, delivered: bool, by: str, as_js
 
 @tasks.command()
 @click.argument("task", metavar="ID", type=_TASK)
-@click.option("--delivered/--not-delivered", default=None, help="Whether it arrived, as you have seen.  [required]")
+@click.option("--delivered", is_flag=True, help="It arrived, as you have seen.")
+@click.option("--not-delivered", is_flag=True, help="It did not. One of the two is required.")
 @_by
 @_why_required
 @_as_json
-def settle(task: int, delivered: bool | None, by: str | None, why: str | None, as_json: bool) -> None:
+def settle(task: int, delivered: bool, not_delivered: bool, by: str | None, why: str | None, as_json: bool) -> None:
     """Say of an uncertain task whether it arrived. It is not sent again by that."""
-    if delivered is None:  # what click requires of a pair of flags, it takes for given
-        raise click.UsageError("say --delivered or --not-delivered")
+    if delivered == not_delivered:
+        raise click.UsageError("say --delivered or --not-delivered, one of the two")
     run(_settle)(task=task, delivered=delivered, by=_recorded(by, why), as_json=as_json)

@@ -31,15 +31,15 @@ async def house(database: Database, tmp_path: Path, clock: MovableClock) -> Asyn
         yield house
 
 
-async def series(house: House, name: str) -> Series:
-    """Return a series as it is scraped: the values of its labels, and how much there is of each."""
+async def series(house: House, name: str, *, is_whole: bool = False) -> Series:
+    """Return a series as it is scraped: the values of its labels, and how much there is of each; of none only if whole."""
     async with calling(application(house.run)) as http:
         answer: httpx.Response = await http.get("/metrics")
     return {
         tuple(sample.labels[label] for label in LABELS if label in sample.labels): sample.value
         for family in text_string_to_metric_families(answer.text)
         for sample in family.samples
-        if sample.name == name
+        if sample.name == name and (sample.value or is_whole)
     }
 
 
@@ -49,6 +49,15 @@ async def claimed(house: House, count: int = 1) -> list[Task]:
         for _ in range(count):
             await a_followup(connection, house.service.clock, conversation)
     return await take(house.service.database, house.service.clock, work=count)
+
+
+async def test_what_has_not_happened_yet_is_counted_as_nought_so_that_its_first_time_can_be_told(house: House) -> None:
+    await house.service.tenant("acme")
+    assert await series(house, "vuelvo_tasks_recovered_total", is_whole=True) == {
+        ("acme", "turn"): 0,
+        ("acme", "followup"): 0,
+    }
+    assert await series(house, "vuelvo_messages_received_total", is_whole=True) == {("acme", "web"): 0}
 
 
 async def test_a_task_is_counted_by_how_it_ended_whoever_ended_it(house: House, clock: MovableClock) -> None:
@@ -87,7 +96,8 @@ async def test_a_task_is_counted_by_how_it_ended_whoever_ended_it(house: House, 
     expected[("followup", "fired", "delivered")] += 1
     assert await series(house, "vuelvo_tasks_settled_total") == of_acme(expected)
     assert await series(house, "vuelvo_tasks_recovered_total") == {}, "it was cancelled"
-    assert await series(house, "vuelvo_tasks_troubled") == {("failed",): 0, ("uncertain",): 0}
+    troubled = await series(house, "vuelvo_tasks_troubled", is_whole=True)
+    assert troubled == {("failed",): 0, ("uncertain",): 0}
 
 
 def of_acme(expected: Series) -> Series:

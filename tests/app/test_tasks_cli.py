@@ -126,6 +126,8 @@ async def test_nothing_is_done_when_one_of_the_tasks_is_in_another_state_and_eac
         (("retry", "1", "--tenant", "acme"), "--all --status failed"),
         (("retry", "--all", "--status", "uncertain"), "uncertain"),
         (("discard", "1"), "--why"),
+        (("discard", "1", "--why", "  "), "there is nothing in it"),
+        (("settle", "1", "--delivered", "--not-delivered", "--why", "seen"), "one of the two"),
         (("settle", "1", "--why", "seen"), "--delivered"),
         (("settle", "1", "--delivered"), "--why"),
         (("cancel",), "--tenant with one of --subject, --key and --key-prefix"),
@@ -155,7 +157,7 @@ async def test_an_uncertain_task_is_settled_by_what_somebody_saw(shell: Shell, d
     assert await shell.json("tasks", "settle", str(gone), "--not-delivered", *words) == {"id": gone, "state": "failed"}
     assert await fields(database, here, "state", "outcome") == ("fired", "delivered")
     assert await fields(database, gone, "state", "error") == ("failed", "not delivered, as eva: looked in the chat")
-    assert await last_line(database, here) == ("settled", "eva: looked in the chat")
+    assert await last_line(database, here) == ("settled", "delivered, as eva: looked in the chat")
 
 
 async def test_a_cancel_is_recorded_with_who_asked(shell: Shell, database: Database) -> None:

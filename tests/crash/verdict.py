@@ -34,8 +34,9 @@ REFUSALS = ("nothing was booked", "I could not answer just now")
 LEAVES = ("written", "returned", "fired", "failed", "uncertain", "cancelled", "expired")
 """What ends a claim by its own worker's word."""
 AFTER_THE_END = {"retried": "scheduled", "resumed": "scheduled", "discarded": "cancelled"}
-ONE_MOMENT = 1.0
-"""Seconds: an event bears the time at which its transaction began."""
+ONE_MOMENT = 5.0
+"""Seconds: an event bears the time at which its transaction began, and is seen once that is committed, which takes a while
+on a busy machine."""
 
 What = tuple[bool, str]
 """A piece, and whether it was named in an answer rather than said as a follow-up."""

@@ -85,7 +85,7 @@ class AwayDatabase(Database):
     asked = 0
 
     @asynccontextmanager
-    async def autocommit(self) -> AsyncIterator[AsyncConnection]:
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
         self.asked += 1
         raise OperationalError("begin", None, Exception("gone"))
         yield
@@ -109,7 +109,7 @@ async def test_who_no_longer_waits_keeps_nobody_else_waiting(database: Database,
 
 
 async def test_of_several_ends_only_whoever_lost_the_claim_is_told_so(database: Database) -> None:
-    ends = Batch(database, partial(end_each, clock=Clock()))
+    ends = Batch(database, partial(end_each, clock=Clock()), is_single=True)
     async with database.transaction() as connection:
         for address in ("ana", "eva"):
             await a_turn(connection, Clock(), await a_conversation(connection, address=address))

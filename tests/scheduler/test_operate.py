@@ -40,15 +40,15 @@ async def a_task_to_say(database: Database, clock: Clock) -> Task:
 @pytest.mark.parametrize(
     ("move", "begins", "becomes", "event"),
     [
-        (operate.retry, "failed", "scheduled", "retried"),
-        (operate.discard, "failed", "cancelled", "discarded"),
-        (arrived, "uncertain", "fired", "settled"),
-        (did_not_arrive, "uncertain", "failed", "settled"),
-        (operate.resume, "uncertain", "scheduled", "resumed"),
+        (operate.retry, "failed", "scheduled", ("retried", WHO)),
+        (operate.discard, "failed", "cancelled", ("discarded", WHO)),
+        (arrived, "uncertain", "fired", ("settled", f"delivered, as {WHO}")),
+        (did_not_arrive, "uncertain", "failed", ("settled", f"not delivered, as {WHO}")),
+        (operate.resume, "uncertain", "scheduled", ("resumed", WHO)),
     ],
 )
 async def test_each_move_starts_from_its_own_state_and_is_recorded_with_who_and_why(
-    database: Database, clock: MovableClock, move: Move, begins: str, becomes: str, event: str
+    database: Database, clock: MovableClock, move: Move, begins: str, becomes: str, event: tuple[str, str]
 ) -> None:
     saying = await a_task_to_say(database, clock)
     for state in ("firing", "failed", "uncertain"):
@@ -70,7 +70,7 @@ async def test_each_move_starts_from_its_own_state_and_is_recorded_with_who_and_
     assert await fields(database, saying.id, "state") == (becomes,)
     async with database.transaction() as connection:
         last = (await story(connection, "acme", saying.id))[-1]
-    assert (last.event, last.detail) == (event, WHO)
+    assert (last.event, last.detail) == event
 
 
 async def test_a_retried_followup_is_said_in_the_words_it_had_with_all_its_attempts(

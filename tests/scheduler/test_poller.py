@@ -6,9 +6,10 @@ Pollers that must be woken by a hint sleep a minute otherwise, longer than any t
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,6 +17,7 @@ from sqlalchemy import make_url, text
 from sqlalchemy.exc import OperationalError
 
 from scheduler import cancel, recovery, settle
+from scheduler.claim import claim
 from scheduler.clock import Clock
 from scheduler.errors import TryAgain
 from scheduler.poller import DUE, Poller
@@ -26,7 +28,7 @@ from store.database import Database, bucket_of
 from store.signals import Signals
 from tests.support.claims import fields, row_of, take
 from tests.support.clock import MovableClock
-from tests.support.factories import a_conversation, a_followup, a_turn, lanes, states
+from tests.support.factories import a_conversation, a_followup, a_tenant, a_turn, lanes, states
 from tests.support.proxy import a_proxy
 from tests.support.wait import eventually
 
@@ -760,3 +762,67 @@ async def test_a_look_that_goes_wrong_in_a_way_nobody_thought_of_is_told_and_the
         async with working(database_url, clock=BrokenOnce()):
             await eventually(lambda: all_in(database, "fired", 1))
     assert "nobody thought of this" in caplog.text
+
+
+async def test_a_worker_whose_slots_are_nearly_all_taken_does_not_ask_again_and_again(
+    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with database.transaction() as connection:
+        for number in range(6):
+            tenant = f"tenant-{number}"
+            await a_tenant(connection, tenant)
+            for person in range(70):
+                talk = await a_conversation(connection, tenant, address=f"person {person}")
+                await a_turn(connection, Clock(), talk, tenant=tenant)
+    over, asked = asyncio.Event(), 0
+
+    async def counted(*given: Any) -> Sequence[Task]:
+        nonlocal asked
+        asked += 1
+        return await claim(*given)
+
+    monkeypatch.setattr("scheduler.poller.claim", counted)
+
+    async def wait(task: Task) -> None:
+        await over.wait()
+
+    async with working(database_url, wait) as worker:
+        await eventually(lambda: len(worker.performed) >= 62)
+        before = asked
+        looked = worker.poller.beat_at
+        await eventually(lambda: worker.poller.beat_at != looked)
+        assert asked - before < 10
+        over.set()
+
+
+async def test_a_claim_whose_answer_is_lost_is_taken_back_at_once_and_not_counted(
+    database: Database, database_url: str
+) -> None:
+    async with database.transaction() as connection:
+        for number in range(10):
+            await a_turn(connection, Clock(), await a_conversation(connection, address=f"person {number}"))
+    async with a_proxy(database_url) as (proxy, through):
+        proxy.cut_at_answer(b"claimed as")
+        async with working(through, is_hearing=False, lease=timedelta(hours=1)) as worker:
+            await eventually(lambda: proxy.refused > 0)
+            assert set((await states(database)).values()) == {"firing"}
+            proxy.mend()
+            await eventually(lambda: len(worker.performed) == 10)
+    assert [task.attempt for task in worker.performed] == [1] * 10
+    assert set((await states(database)).values()) == {"fired"}
+
+
+async def test_a_worker_stops_within_its_grace_though_the_database_is_silent(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        a_proxy(database_url) as (proxy, through),
+        working(through, is_hearing=False, interval=SECOND / 10) as worker,
+    ):
+        await eventually(lambda: worker.poller.beat_at is not None)
+        proxy.freeze()
+        await eventually(lambda: proxy.held > 0)
+        async with asyncio.timeout(20):  # the grace, and what the driver takes to give a connection up
+            await worker.poller.stop(grace=SECOND)
+        proxy.cut()
+        proxy.mend()

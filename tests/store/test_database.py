@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import select
 import socket
+import time
 from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import text
+from sqlalchemy import bindparam, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, ProgrammingError
 
 from store.database import BUCKETS, OUTAGES, Database, bucket_of, engine_url, is_distributed, tell_on_commit
@@ -225,6 +226,69 @@ async def test_after_one_that_commits_by_itself_the_next_is_a_transaction_again(
     async with database.transaction() as connection:
         assert await connection.scalar(text("show plan_cache_mode")) == "auto"
     await database.close()
+
+
+async def test_one_that_is_cancelled_at_the_door_leaves_no_connection_without_transactions(database_url: str) -> None:
+    database = Database(database_url, pool_size=1)
+
+    async def use() -> None:
+        async with database.autocommit() as connection:
+            await connection.execute(text("select 1"))
+
+    async def is_autocommit() -> bool:
+        async with database.transaction() as connection:
+            raw = (await connection.get_raw_connection()).driver_connection
+            assert isinstance(raw, psycopg.AsyncConnection)
+            return raw.autocommit
+
+    for steps in range(40):
+        task = asyncio.create_task(use())
+        for _ in range(steps % 20):
+            await asyncio.sleep(0)
+        # The driver lets others go on before its next step when it has not done so for 5 ms, as in a quiet process.
+        time.sleep(0.006)  # noqa: ASYNC251 - that is what is shown
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert not await is_autocommit(), f"cancelled after {steps} steps"
+    await database.close()
+
+
+async def test_a_cancellation_stays_one_though_the_server_does_not_answer_it(database_url: str) -> None:
+    database = Database(database_url, pool_size=1)
+
+    async def sleep() -> None:
+        async with database.transaction() as connection:
+            await connection.execute(text("select pg_sleep(60)"))
+
+    task = asyncio.create_task(sleep())
+    await eventually(lambda: is_asleep(database_url))
+    task.cancel()
+    await asyncio.sleep(0)
+    task.cancel()  # and does not wait for the server to hear of it
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await tenants(database) == []
+    await database.close()
+
+
+async def is_asleep(url: str) -> bool:
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        busy = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()"
+        found = await (await connection.execute(busy)).fetchone()
+    return bool(found and found[0])
+
+
+async def test_a_statement_that_brings_its_own_values_has_them(database: Database) -> None:
+    async with database.transaction() as connection:
+        assert await connection.scalar(text("select cast(:x as integer)").bindparams(x=5)) == 5
+        chosen = text("select 3 in :these").bindparams(bindparam("these", expanding=True))
+        assert await connection.scalar(chosen, {"these": [1, 2, 3]})
+
+
+async def test_rows_without_columns_are_counted_all_the_same(database: Database) -> None:
+    async with database.transaction() as connection:
+        assert (await connection.execute(text("select from generate_series(1, 3)"))).all() == [(), (), ()]
 
 
 async def test_a_statement_that_is_cancelled_is_cancelled_at_the_server_and_its_transaction_undone(
