@@ -134,7 +134,7 @@ def _problems_of_body(draft: Draft) -> Iterator[str]:
     if not all(map(_has_words, around[1:-1])):
         yield "body: Meta wants words between two places"
     if sum(map(_has_words, own.split())) < 2 * len(numbers) + 1:
-        yield f"body: with {len(numbers)} places, Meta wants at least {2 * len(numbers) + 1} words of its own"
+        yield f"body: beside {len(numbers)} of its places, Meta wants at least {2 * len(numbers) + 1} words of its own"
     filled = ROOM if "text" in draft.places.values() else min(ROOM, LABEL_ROOM * len(numbers))
     if units(own) + filled > BODY_LIMIT:
         most = (
