@@ -51,7 +51,7 @@ class Call:
         if self._api_url is not None:
             url = self._api_url.rstrip("/") + httpx.URL(url).raw_path.decode()
         is_json = (headers or {}).get("Content-Type") == "application/json"
-        body: dict[str, Any] = {"json": _without_nulls(data)} if is_json else {"data": data}
+        body: dict[str, Any] = {"json": data} if is_json else {"data": data}
         answer = await self._http.request(method, url, params=params, headers=headers, auth=auth, **body)
         self.status = answer.status_code
         self.retry_after = _seconds(answer.headers.get("Retry-After"))
@@ -74,13 +74,6 @@ def shown(section: WhatsAppSection, said: object) -> str:
         if isinstance(token, SecretStr):
             text = text.replace(token.get_secret_value(), "[token]")
     return _NUMBER.sub(lambda found: f"…{found[0][-2:]}", text)[:200]
-
-
-def _without_nulls(value: Any) -> Any:
-    """Return JSON without what is null: the library writes every field it knows, and Twilio wants those that are meant."""
-    if isinstance(value, Mapping):
-        return {name: _without_nulls(inner) for name, inner in value.items() if inner is not None}
-    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _seconds(value: str | None) -> float | None:
