@@ -15,19 +15,24 @@ from app.cli.run import run
 from app.database import open_database
 from app.service import OLDEST_DUE_LIMIT
 from app.settings import Settings, secret_key
-from app.tenants_file import TenantFileError, from_stored
+from app.tenants_file import TenantConfig, TenantFileError, from_stored
+from channels.errors import NotDone
+from channels.whatsapp.contents import Contents, gaps, judge
 from scheduler.find import oldest_due
 from store import tenants
 from store.database import Database
 from store.migrate import newest, revision
 from store.secrets import SecretBox, WrongKey
 
+TWILIO_TIMEOUT = 10.0
+"""Seconds for one tenant's templates: whoever asks a doctor waits."""
+
 
 async def _doctor(settings: Settings, as_json: bool) -> None:
     checks: list[dict[str, Any]] = []
 
-    def note(name: str, is_well: bool, words: str) -> None:
-        checks.append({"check": name, "ok": is_well, "detail": words})
+    def note(name: str, is_well: bool, words: str, *, is_warning: bool = False) -> None:
+        checks.append({"check": name, "ok": is_well, "warning": is_warning, "detail": words})
 
     async with open_database(settings, is_patient=False) as database:
         await _look_at_database(database, note)
@@ -43,7 +48,8 @@ async def _doctor(settings: Settings, as_json: bool) -> None:
         click.echo(json.dumps(checks, ensure_ascii=False, indent=2))
     else:
         for check in checks:
-            click.echo(f"{'ok  ' if check['ok'] else 'BAD '} {check['check']}: {check['detail']}")
+            mark = "warn" if check["warning"] else "ok  " if check["ok"] else "BAD "
+            click.echo(f"{mark} {check['check']}: {check['detail']}")
     if not all(check["ok"] for check in checks):
         raise SystemExit(1)
 
@@ -85,6 +91,7 @@ async def _look_at_tenants(database: Database, settings: Settings, note: Any) ->
                 )
             else:
                 note(f"tenant {row.tenant}", True, f"channels {', '.join(names) or 'none'}")
+            await _look_at_templates(config, settings, note)
         except (WrongKey, UnknownModel, TenantFileError) as problem:
             note(f"tenant {row.tenant}", False, str(problem))
     counts = ", ".join(states) or "none yet"
@@ -92,6 +99,27 @@ async def _look_at_tenants(database: Database, settings: Settings, note: Any) ->
         note("tasks", False, f"{counts}; one has been due for {age:.0f} s: start vuelvo serve or vuelvo work")
     else:
         note("tasks", True, counts)
+
+
+async def _look_at_templates(config: TenantConfig, settings: Settings, note: Any) -> None:
+    """Look whether what goes out when WhatsApp's 24 hours are over is there and approved."""
+    section = config.channels.whatsapp
+    if section is None:
+        return
+    for words in gaps(section, config.languages).values():
+        note(f"tenant {config.tenant}", True, f"whatsapp has {words}", is_warning=True)
+    if not section.templates:
+        return
+    try:
+        async with Contents(section, settings.twilio_api_url, timeout=TWILIO_TIMEOUT) as contents:
+            there = {content.sid: content for content in await contents.find_all()}
+    except NotDone as problem:
+        note(f"tenant {config.tenant}", False, f"its templates are not known: {problem}")
+        return
+    for template in section.templates:
+        level, words = judge(template, there.get(template.sid))
+        told = f"tenant {config.tenant}: template {template.sid}"
+        note(told, level != "bad", words or f"approved, in {template.language!r}", is_warning=level == "warning")
 
 
 @click.command()

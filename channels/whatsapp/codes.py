@@ -120,7 +120,7 @@ def remedy(code: int | None) -> Remedy:
 def judge(status: int, code: int | None, said: str, retry_after: float | None) -> Outcome:
     """Return the outcome of a send that Twilio answered with an error: its HTTP status, code, message and Retry-After."""
     if status >= 500 or status == 408:
-        return Unknown(f"Twilio failed with HTTP {status}{_quoted(code, said)}")
+        return Unknown(f"Twilio failed with HTTP {status}{quoted(code, said)}")
     if code in CODES:
         kind, words = CODES[code]
     elif status == 429:
@@ -130,9 +130,9 @@ def judge(status: int, code: int | None, said: str, retry_after: float | None) -
     elif 400 <= status < 500:
         kind, words = Kind.FINAL, f"Twilio refused the message with HTTP {status}"
     else:
-        return Unknown(f"Twilio answered HTTP {status}, which says nothing about the message{_quoted(code, said)}")
+        return Unknown(f"Twilio answered HTTP {status}, which says nothing about the message{quoted(code, said)}")
 
-    reason = words + _quoted(code, said)
+    reason = words + quoted(code, said)
     if kind is Kind.LATER:
         return NotSent(reason, retry_after)
     if kind is Kind.HOURS_LATER:
@@ -144,7 +144,7 @@ def judge_failed(code: int | None, said: str) -> Rejected:
     """Return the outcome of a message that Twilio took and then declared failed, with its error code if there is one."""
     kind, words = CODES.get(code or 0, (Kind.FINAL, "Twilio took the message and then failed it"))
     return Rejected(
-        words + _quoted(code, said), tenant_fault=kind is Kind.TENANT, code=code, is_blocked=code in _BLOCKED
+        words + quoted(code, said), tenant_fault=kind is Kind.TENANT, code=code, is_blocked=code in _BLOCKED
     )
 
 
@@ -162,6 +162,7 @@ def code_of(value: object) -> int | None:
     return code if code >= 10_000 else None
 
 
-def _quoted(code: int | None, said: str) -> str:
+def quoted(code: int | None, said: str) -> str:
+    """Return Twilio's own code and words in brackets, to stand behind ours; empty where it gave neither."""
     detail = ", ".join(part for part in (f"error {code}" if code else "", said) if part)
     return f" (Twilio: {detail})" if detail else ""

@@ -3,11 +3,8 @@
 import asyncio
 import json
 import logging
-import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import httpx
 from twilio.base.exceptions import TwilioException
@@ -32,6 +29,7 @@ from channels.message import (
 )
 from channels.text import split_markdown
 from channels.whatsapp import codes, markup, reconcile, templates, window
+from channels.whatsapp.call import BEFORE_THE_REQUEST, Call, client_of, shown
 from channels.whatsapp.section import WhatsAppSection
 from channels.whatsapp.templates import Approvals
 
@@ -42,8 +40,6 @@ LIMIT = 1500
 TYPING_TIMEOUT = 5.0
 MOST_VALIDITY = 36_000
 """Seconds for which Twilio keeps a message it cannot deliver; also what it does when it is told nothing."""
-_NUMBER = re.compile(r"\+?[0-9](?:[ ().-]?[0-9]){6,}")
-_BEFORE_THE_REQUEST = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
 
 class WhatsAppChannel:
@@ -86,7 +82,7 @@ class WhatsAppChannel:
 
     async def open(self) -> None:
         """Load twilio's client."""
-        await asyncio.to_thread(_client, self._section, _Call(self._connections(), self._api_url))
+        await asyncio.to_thread(client_of, self._section, Call(self._connections(), self._api_url))
 
     async def send(self, part: Part) -> Outcome:
         """Send one piece once. Accepted means that Twilio has it; whether WhatsApp took it comes by callback."""
@@ -97,8 +93,8 @@ class WhatsAppChannel:
             if part.template is None
             else {"content_sid": part.template.id, "content_variables": json.dumps(part.template.values)}
         )
-        call = _Call(self._connections(), self._api_url)
-        client = _client(self._section, call)
+        call = Call(self._connections(), self._api_url)
+        client = client_of(self._section, call)
         try:
             async with asyncio.timeout(self._timeout):
                 message = await client.messages.create_async(
@@ -111,20 +107,20 @@ class WhatsAppChannel:
         except TwilioException as error:
             said = getattr(error, "msg", None) or getattr(error, "detail", None) or getattr(error, "title", None)
             return codes.judge(
-                call.status, codes.code_of(getattr(error, "code", None)), self._shown(said), call.retry_after
+                call.status, codes.code_of(getattr(error, "code", None)), shown(self._section, said), call.retry_after
             )
-        except _BEFORE_THE_REQUEST as error:
-            return NotSent(f"Twilio cannot be reached: {type(error).__name__}: {self._shown(error)}")
+        except BEFORE_THE_REQUEST as error:
+            return NotSent(f"Twilio cannot be reached: {type(error).__name__}: {shown(self._section, error)}")
         except UnicodeEncodeError:
             return Rejected("the text or the address holds half a character and cannot be encoded")
         except TimeoutError:
             return Unknown(f"Twilio did not answer within {self._timeout:g} s")
         except Exception as error:  # cut off, or an answer that cannot be read: the message may be on its way
             logger.warning("The answer of Twilio to delivery %s is lost: %s", part.delivery, type(error).__name__)
-            return Unknown(f"the answer of Twilio is lost: {type(error).__name__}: {self._shown(error)}")
+            return Unknown(f"the answer of Twilio is lost: {type(error).__name__}: {shown(self._section, error)}")
 
         if message.status in ("failed", "undelivered"):
-            return codes.judge_failed(codes.code_of(message.error_code), self._shown(message.error_message))
+            return codes.judge_failed(codes.code_of(message.error_code), shown(self._section, message.error_message))
         if not message.sid or not isinstance(message.sid, str):
             return Unknown(f"Twilio answered HTTP {call.status} without a message's id")
         return Accepted(message.sid)
@@ -135,7 +131,7 @@ class WhatsAppChannel:
         return await self._approvals.check(chosen) if isinstance(chosen, Filled) else chosen
 
     async def _ask_for_approval(self, template: str) -> str:
-        client = _client(self._section, _Call(self._connections(), self._api_url))
+        client = client_of(self._section, Call(self._connections(), self._api_url))
         async with asyncio.timeout(self._timeout):
             told = await client.content.v1.contents(template).approval_fetch().fetch_async()
         return str(told.whatsapp["status"])
@@ -146,15 +142,15 @@ class WhatsAppChannel:
 
     async def look_up(self, lost: Lost) -> Sequence[Status] | Unknown:
         """Ask Twilio for the messages that may be this one."""
-        call = _Call(self._connections(), self._api_url)
-        client = _client(self._section, call)
+        call = Call(self._connections(), self._api_url)
+        client = client_of(self._section, call)
         try:
             async with asyncio.timeout(self._timeout):
                 return await reconcile.search(client.messages, self._section.sender, lost)
         except TwilioException:
             return Unknown(f"Twilio answered HTTP {call.status} when asked")
         except Exception as error:  # unreachable, or an answer that cannot be read
-            return Unknown(f"Twilio cannot be asked: {type(error).__name__}: {self._shown(error)}")
+            return Unknown(f"Twilio cannot be asked: {type(error).__name__}: {shown(self._section, error)}")
 
     def assess(self, origin: Origin, due: datetime, now: datetime) -> Reach:
         """Tell whether the customer's 24-hour window, as last renewed, is still open at `due`, or what is left after it."""
@@ -194,7 +190,7 @@ class WhatsAppChannel:
         """Show the typing bubble under the customer's message `reply_to`; nothing happens without one."""
         if reply_to is None:
             return
-        client = _client(self._section, _Call(self._connections(), self._api_url))
+        client = client_of(self._section, Call(self._connections(), self._api_url))
         try:
             async with asyncio.timeout(TYPING_TIMEOUT):
                 await client.messaging.v2.typing_indicator.create_async(channel="whatsapp", message_id=reply_to)
@@ -215,68 +211,7 @@ class WhatsAppChannel:
             self._http = httpx.AsyncClient(timeout=timeout, trust_env=False)
         return self._http
 
-    def _shown(self, said: object) -> str:
-        """Return what Twilio or the network said, fit for an operator: short, without token or phone number."""
-        text = " ".join(str(said or "").split()).removeprefix("Unable to create record").strip(" .:")
-        for token in (self._section.auth_token, self._section.previous_auth_token):
-            if token is not None:
-                text = text.replace(token.get_secret_value(), "[token]")
-        return _NUMBER.sub(lambda found: f"…{found[0][-2:]}", text)[:200]
-
-
-class _Call:
-    """One request of twilio's client, over our own connections.
-
-    The library's own asynchronous transport does not keep its timeout, and on an error the answer's headers are lost. This
-    one keeps both, one object a call, and can be pointed at another server.
-    """
-
-    is_async = True
-
-    def __init__(self, http: httpx.AsyncClient, api_url: str | None) -> None:
-        self._http = http
-        self._api_url = api_url
-        self.status = 0
-        self.retry_after: float | None = None
-
-    async def request(
-        self,
-        method: str,
-        url: str,
-        params: Mapping[str, Any] | None = None,
-        data: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        auth: tuple[str, str] | None = None,
-        timeout: float | None = None,
-        allow_redirects: bool = False,
-    ) -> Any:
-        """Make the request and return twilio's Response; `timeout` and `allow_redirects` are the channel's affair."""
-        from twilio.http.response import Response  # noqa: PLC0415 - brings in requests
-
-        if self._api_url is not None:
-            url = self._api_url.rstrip("/") + httpx.URL(url).raw_path.decode()
-        answer = await self._http.request(method, url, params=params, data=data, headers=headers, auth=auth)
-        self.status = answer.status_code
-        self.retry_after = _seconds(answer.headers.get("Retry-After"))
-        return Response(answer.status_code, answer.text, answer.headers)
-
-
-def _client(section: WhatsAppSection, call: _Call) -> Any:
-    from twilio.rest import Client  # noqa: PLC0415 - slow, and few tenants need it
-
-    token = section.auth_token.get_secret_value()
-    # An empty mapping would make it read TWILIO_REGION and TWILIO_EDGE from the environment.
-    return Client(section.account_sid, token, http_client=call, environment={"TWILIO_REGION": ""})
-
 
 def _validity(lives: timedelta) -> int:
     """Return how many seconds Twilio may try for: 1 to 36,000."""
     return int(min(max(lives.total_seconds(), 1), MOST_VALIDITY))
-
-
-def _seconds(value: str | None) -> float | None:
-    try:
-        seconds = float(value or "")
-    except ValueError:  # absent, or a date
-        return None
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None

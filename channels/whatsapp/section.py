@@ -64,6 +64,12 @@ class WhatsAppSection(BaseModel, extra="forbid", frozen=True):
     auth_token: Token
     previous_auth_token: Token | None = None
     """While a token is being rotated: webhooks signed with it are still taken, nothing is sent with it."""
+    signature: Literal["sha1", "sha256"] = "sha1"
+    """How webhooks are signed: with the auth token; or only with a key that Twilio keeps for that, and SHA-256."""
+    signing_key: Token | None = None
+    """That key's secret. With `sha1`, what is signed with it is taken too, so that the one can follow the other."""
+    previous_signing_key: Token | None = None
+    """While the key is being rotated, as with the token."""
     sender: Annotated[str, BeforeValidator(_sender)]
     """`whatsapp:+14155238886`; the prefix may be left out in the file."""
     unknown: OnUnknown = "at_least_once"
@@ -72,6 +78,14 @@ class WhatsAppSection(BaseModel, extra="forbid", frozen=True):
     """What can be sent when more than 24 hours have passed since the customer wrote. Of several that fit, the first."""
     hold_days: Annotated[int, Field(ge=1, le=400)] = 30
     """For so long a message that cannot be sent waits for the customer to write."""
+
+    @model_validator(mode="after")
+    def _has_what_it_checks_with(self) -> Self:
+        if self.signature == "sha256" and self.signing_key is None:
+            raise ValueError("signature: sha256 needs the secret of Twilio's shared key as signing_key")
+        if self.previous_signing_key is not None and self.signing_key is None:
+            raise ValueError("previous_signing_key is the one before signing_key, which is missing")
+        return self
 
     @model_validator(mode="wrap")
     @classmethod

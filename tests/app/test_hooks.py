@@ -259,6 +259,34 @@ async def test_a_token_that_is_being_changed_is_still_taken(database: Database, 
 # Bodies that are none
 
 
+@pytest.mark.parametrize("wanted", ["sha1", "sha256"])
+async def test_a_signature_of_the_shared_key_is_taken_and_an_odd_one_gets_403(
+    database: Database, tmp_path: Path, wanted: str
+) -> None:
+    twilio = TwilioServer(signing_key="the-shared-key")
+    whatsapp = WHATSAPP | {"signature": wanted, "signing_key": "the-shared-key", "previous_signing_key": "before"}
+    async with (
+        a_house(database, tmp_path, poll=False, config={"channels": {"whatsapp": whatsapp}}) as house,
+        calling(application(house.run)) as http,
+    ):
+
+        async def post(settings: str | None = None, key: str = "the-shared-key") -> httpx.Response:
+            form = twilio.inbound_form("hello")
+            twilio.signing_key = key
+            headers: dict[str, Any] = dict(twilio.sign(HERE, form))
+            if settings is not None:
+                headers["X-Twilio-Webhooks-Signature-Settings"] = settings.encode("latin-1")
+            return await http.post(ON_WHATSAPP, content=urlencode(form), headers=headers)
+
+        before = await rows(house)
+        for settings in ("", "=", ",,,", "algorithm=HMAC_SHA512", "algorithm=HMAC_SHA1", "key=x", "\xff" * 50):
+            assert is_a_problem(await post(settings), 403)
+        assert is_a_problem(await post(key="a third"), 403)
+        assert await rows(house) == before
+        assert (await post()).status_code == 204
+        assert (await post(key="before")).status_code == 204
+
+
 async def test_a_body_that_cannot_be_read_is_refused(house: House, http: httpx.AsyncClient) -> None:
     headers = {"Content-Type": "application/x-www-form-urlencoded", "X-Twilio-Signature": "x", **secret(house)}
     before = await rows(house)

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from channels.channel import Channel
 from channels.message import REACHABLE, Accepted, NotSent, Origin, Outcome, Part, Rejected, Status, Unknown, units
 from channels.whatsapp import codes, signature
+from channels.whatsapp.call import Call, client_of
 from channels.whatsapp.inbound import read_message, read_status
-from channels.whatsapp.outbound import WhatsAppChannel, _Call, _client
+from channels.whatsapp.outbound import WhatsAppChannel
 from channels.whatsapp.section import WhatsAppSection
 from tests.support.twilio_server import BAD_GATEWAY, Accept, Answer, Behaviour, Drop, Hang, Reject, TwilioServer
 
@@ -391,7 +392,7 @@ def test_the_environment_does_not_send_messages_elsewhere(
 ) -> None:
     monkeypatch.setenv("TWILIO_REGION", "au1")
     monkeypatch.setenv("TWILIO_EDGE", "sydney")
-    client = _client(section_for(twilio), _Call(httpx.AsyncClient(trust_env=False), None))
+    client = client_of(section_for(twilio), Call(httpx.AsyncClient(trust_env=False), None))
     assert client.get_hostname("https://api.twilio.com/x") == "https://api.twilio.com/x"
 
 

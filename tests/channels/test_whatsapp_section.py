@@ -54,6 +54,9 @@ def test_a_wrong_value_is_refused_and_named(field: str, value: object, says: str
         {"account_sid": SID, "auth_tokne": TOKEN, "sender": "+14155238886"},
         {"account_sid": SID, "auth_token": "t", "previous_auth_token": [TOKEN], "sender": "+14155238886"},
         {"account_sid": SID, "auth_token": "t", "sender": TOKEN},
+        {"account_sid": SID, "auth_token": TOKEN, "sender": "+14155238886", "signature": "sha256"},
+        {"account_sid": SID, "auth_token": "t", "sender": "+14155238886", "previous_signing_key": TOKEN},
+        {"account_sid": SID, "auth_token": "t", "sender": "+14155238886", "signing_key": [TOKEN]},
     ],
 )
 def test_an_error_never_repeats_a_secret(section: dict[str, object]) -> None:

@@ -1,7 +1,7 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from channels.errors import Refused
 from channels.whatsapp import signature
@@ -141,3 +141,100 @@ def test_a_refusal_never_repeats_the_token(twilio: TwilioServer, section: WhatsA
     said = refused(section, URL + "/", form, twilio.sign(URL, form))
     assert twilio.auth_token not in said
     assert "+52" not in said
+
+
+# With a shared key and SHA-256
+
+SETTINGS = "X-Twilio-Webhooks-Signature-Settings"
+
+
+def signing(section: WhatsAppSection, **more: object) -> WhatsAppSection:
+    """Return the section of a tenant that has a shared key at Twilio."""
+    given = section.model_dump() | {"signing_key": "the-shared-key", "sender": section.sender} | more
+    return WhatsAppSection.model_validate(given)
+
+
+def test_what_is_signed_with_the_shared_key_is_accepted_and_nothing_else_where_the_tenant_wants_that(
+    twilio: TwilioServer, section: WhatsAppSection
+) -> None:
+    form, strict, lenient = twilio.inbound_form("Hola"), signing(section, signature="sha256"), signing(section)
+    by_token = twilio.sign(URL, form)
+    twilio.signing_key = "the-shared-key"
+    by_key, by_key_and_sha1 = twilio.sign(URL, form), twilio.sign(URL, form, algorithm="HMAC_SHA1")
+    assert by_key[SETTINGS] == "key=webhooks_sharedkey_01,algorithm=HMAC_SHA256"
+    signature.check(strict, URL, form, by_key)
+    signature.check(strict, URL, form, {name.lower(): value for name, value in by_key.items()})
+    assert "not signed with SHA-256" in refused(strict, URL, form, by_token)
+    assert "not signed with SHA-256" in refused(strict, URL, form, by_key_and_sha1)
+    for headers in (by_token, by_key, by_key_and_sha1):
+        signature.check(lenient, URL, form, headers)
+    assert refused(section, URL, form, by_key), "without a key there is nothing to check it with"
+    assert refused(strict, URL + "/", form, by_key)
+    assert refused(strict, URL, form[1:], by_key)
+
+
+def test_one_secret_does_not_stand_for_the_other(twilio: TwilioServer, section: WhatsAppSection) -> None:
+    form, lenient = twilio.inbound_form("Hola"), signing(section)
+    strict = signing(section, signature="sha256")
+    by_token = twilio.sign(URL, form)
+    twilio.signing_key = "the-shared-key"
+    by_key = twilio.sign(URL, form)
+    for both in (lenient, strict):
+        assert refused(both, URL, form, by_token | {SETTINGS: "key=x,algorithm=HMAC_SHA1"})
+        assert refused(both, URL, form, by_token | {SETTINGS: "key=x,algorithm=HMAC_SHA256"})
+        assert refused(both, URL, form, {name: value for name, value in by_key.items() if name != SETTINGS})
+    twilio.auth_token, twilio.signing_key = "somebody's", twilio.auth_token
+    assert refused(strict, URL, form, twilio.sign(URL, form)), "the auth token is no shared key"
+
+
+def test_the_previous_key_is_accepted_while_it_is_named(twilio: TwilioServer, section: WhatsAppSection) -> None:
+    form = twilio.inbound_form("Hola")
+    rotating = signing(section, signature="sha256", previous_signing_key="the-key-before")
+    for key in ("the-shared-key", "the-key-before"):
+        twilio.signing_key = key
+        signature.check(rotating, URL, form, twilio.sign(URL, form))
+    assert refused(signing(section, signature="sha256"), URL, form, twilio.sign(URL, form))
+    twilio.signing_key = "a third"
+    assert refused(rotating, URL, form, twilio.sign(URL, form))
+
+
+@pytest.mark.parametrize("wanted", ["sha1", "sha256"])
+def test_odd_settings_are_refused_and_never_an_error(
+    twilio: TwilioServer, section: WhatsAppSection, caplog: pytest.LogCaptureFixture, wanted: str
+) -> None:
+    form, tenant = twilio.inbound_form("Hola"), signing(section, signature=wanted)
+    twilio.signing_key = "the-shared-key"
+    good = twilio.sign(URL, form)
+    signature.check(tenant, URL, form, good)
+    odd = (
+        "",
+        ",",
+        "=",
+        "algorithm=",
+        "algorithm=HMAC_MD5",
+        "algorithm=none",
+        "algorithm=é\ud800",
+        "algorithm" * 10_000,
+    )
+    for settings in odd:
+        assert refused(tenant, URL, form, good | {SETTINGS: settings})
+    assert refused(tenant, URL, form, good | {SETTINGS.lower(): good[SETTINGS]})
+    twice = "key=1,algorithm=HMAC_SHA1,algorithm=HMAC_SHA256"
+    assert refused(tenant, URL, form, good | {SETTINGS: twice})
+    assert caplog.records == [], "a stranger writes nothing into the log"
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"signature": "sha256"}, "signing_key"),
+        ({"previous_signing_key": "before"}, "signing_key, which is missing"),
+        ({"signature": "md5", "signing_key": "a-key"}, "'sha1' or 'sha256'"),
+        ({"signing_key": ""}, "at least 1"),
+    ],
+)
+def test_a_setting_that_could_prove_nothing_is_refused(
+    section: WhatsAppSection, more: dict[str, object], says: str
+) -> None:
+    with pytest.raises(ValidationError, match=says):
+        WhatsAppSection.model_validate(section.model_dump() | more)

@@ -17,6 +17,10 @@ class Shell:
         self.directory = directory
         self._environ = {"VUELVO_DATABASE_URL": database_url, "VUELVO_SECRET_KEY": KEY, "ACME_TOKEN": TOKEN}
 
+    def sets(self, **environ: str) -> None:
+        """Set variables of the environment for every command."""
+        self._environ |= environ
+
     async def start(self, *words: str, can_write: bool = False, **environ: str) -> Process:
         return await start(*words, directory=self.directory, can_write=can_write, environ={**self._environ, **environ})
 

@@ -8,6 +8,7 @@ async with TwilioServer() as twilio:
     await twilio.post(hook_url, twilio.inbound_form("Hola"))   # a customer writes
     await twilio.report(twilio.messages[0], "delivered")       # the status callback
     async with twilio.down(): ...                              # connections are refused
+    twilio.has_template("HX…", "Your {{1}} is ready now.")     # made and approved before
 """
 
 import asyncio
@@ -101,6 +102,20 @@ class Message:
     """False while the list is behind and does not show it yet."""
 
 
+@dataclass
+class Content:
+    """A template, as it was made and submitted."""
+
+    sid: str
+    friendly_name: str
+    language: str
+    types: dict[str, dict[str, Any]]
+    variables: dict[str, str] = field(default_factory=dict)
+    name: str = ""
+    category: str = ""
+    rejection_reason: str = ""
+
+
 def _now() -> datetime:
     return datetime.now(UTC)
 
@@ -125,6 +140,12 @@ class TwilioServer:
     """The form of every typing bubble."""
     approvals: dict[str, str] = field(default_factory=dict)
     """What Meta says of each template; one that is not here does not exist."""
+    contents: dict[str, Content] = field(default_factory=dict)
+    """The templates that were made, by their number; what Meta says of each stands in `approvals`."""
+    pages: list[dict[str, str]] = field(default_factory=list)
+    """What was asked of the list of templates, page by page."""
+    signing_key: str | None = None
+    """The secret of a shared key, with which webhooks are signed instead of the auth token."""
     asked_for_approval: list[str] = field(default_factory=list)
     url: str = ""
     """`http://127.0.0.1:PORT`, for `api_url`."""
@@ -132,6 +153,7 @@ class TwilioServer:
     def __post_init__(self) -> None:
         self._script: deque[Behaviour] = deque()
         self._when_asked: deque[Behaviour] = deque()
+        self._with_templates: deque[Behaviour] = deque()
         self._changed = asyncio.Condition()
         self._released = asyncio.Event()
         self._runner: web.AppRunner | None = None
@@ -154,6 +176,19 @@ class TwilioServer:
     def behave_when_asked(self, *script: Behaviour) -> None:
         """Let each of the next requests for a page of the list meet the next of these; those accepted are answered."""
         self._when_asked.extend(script)
+
+    def behave_with_templates(self, *script: Behaviour) -> None:
+        """Let each of the next requests about templates meet the next of these; those accepted are answered."""
+        self._with_templates.extend(script)
+
+    def has_template(
+        self, sid: str, body: str, *, language: str = "en", status: str = "approved", rejection: str = ""
+    ) -> None:
+        """Let there be a template, with what Meta says of it."""
+        name = f"template_{len(self.contents)}"
+        types = {"twilio/text": {"body": body}}
+        self.contents[sid] = Content(sid, name, language, types, {}, name, "UTILITY", rejection)
+        self.approvals[sid] = status
 
     @asynccontextmanager
     async def down(self) -> AsyncIterator[None]:
@@ -209,16 +244,25 @@ class TwilioServer:
         ]
         return form if error_code is None else [*form, ("ErrorCode", str(error_code))]
 
-    def sign(self, url: str, form: Sequence[tuple[str, str]], token: str | None = None) -> dict[str, str]:
-        """Return the headers under which Twilio posts this form to this URL."""
+    def sign(
+        self, url: str, form: Sequence[tuple[str, str]], token: str | None = None, algorithm: str = "HMAC_SHA256"
+    ) -> dict[str, str]:
+        """Return the headers under which Twilio posts this form to this URL.
+
+        Signed with the token, or with `signing_key` and this algorithm where there is one.
+        """
         # Written from Twilio's description, not with its library, so that the two check each other.
         signed = url + "".join(name + value for name, value in sorted(set(form)))
-        digest = hmac.new((token or self.auth_token).encode(), signed.encode(), hashlib.sha1).digest()
-        return {
-            "X-Twilio-Signature": base64.b64encode(digest).decode(),
+        key = token or self.signing_key or self.auth_token
+        is_shared = key != self.auth_token and self.signing_key is not None
+        hashed = hashlib.sha256 if is_shared and algorithm == "HMAC_SHA256" else hashlib.sha1
+        headers = {
+            "X-Twilio-Signature": base64.b64encode(hmac.new(key.encode(), signed.encode(), hashed).digest()).decode(),
             "Content-Type": "application/x-www-form-urlencoded; charset=UTF-8",
             "User-Agent": "TwilioProxy/1.1",
         }
+        settings = {"X-Twilio-Webhooks-Signature-Settings": f"key=webhooks_sharedkey_01,algorithm={algorithm}"}
+        return headers | (settings if is_shared else {})
 
     async def post(self, url: str, form: Sequence[tuple[str, str]], at: str | None = None) -> httpx.Response:
         """Post a form signed for `url`, to `at` where the service listens elsewhere than at its public URL."""
@@ -243,7 +287,12 @@ class TwilioServer:
         app.router.add_get(account + "/Messages.json", self._list)
         app.router.add_get(account + "/Messages/{sid}.json", self._fetch)
         app.router.add_post("/v2/Indicators/Typing.json", self._typing)
+        app.router.add_get("/v1/ContentAndApprovals", self._list_contents)
+        app.router.add_post("/v1/Content", self._make_content)
+        app.router.add_get("/v1/Content/{sid}", self._fetch_content)
+        app.router.add_delete("/v1/Content/{sid}", self._delete_content)
         app.router.add_get("/v1/Content/{sid}/ApprovalRequests", self._approval)
+        app.router.add_post("/v1/Content/{sid}/ApprovalRequests/whatsapp", self._submit_content)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port)
@@ -298,6 +347,22 @@ class TwilioServer:
             request.transport.abort()
         return web.Response()
 
+    async def _misbehave(self, request: web.Request, script: deque[Behaviour]) -> web.StreamResponse | None:
+        """Do what the script says next instead of answering; None where it says to answer."""
+        match script.popleft() if script else Accept():
+            case Reject() as reject:
+                return _error(reject)
+            case Answer() as answer:
+                return web.Response(status=answer.status, text=answer.text, content_type=answer.content_type)
+            case Hang():
+                await self._released.wait()
+                return web.Response()
+            case Drop():
+                if request.transport is not None:
+                    request.transport.abort()
+                return web.Response()
+        return None
+
     async def _pause(self, seconds: float) -> None:
         """Wait so long, or until the server stops."""
         with suppress(TimeoutError):
@@ -342,18 +407,8 @@ class TwilioServer:
             return refusal
         wanted = dict(request.query)
         self.lists.append(wanted)
-        match self._when_asked.popleft() if self._when_asked else Accept():
-            case Reject() as reject:
-                return _error(reject)
-            case Answer() as answer:
-                return web.Response(status=answer.status, text=answer.text, content_type=answer.content_type)
-            case Hang():
-                await self._released.wait()
-                return web.Response()
-            case Drop():
-                if request.transport is not None:
-                    request.transport.abort()
-                return web.Response()
+        if fault := await self._misbehave(request, self._when_asked):
+            return fault
         size, number = int(wanted.pop("PageSize", "50")), int(wanted.pop("Page", "0"))
         token = wanted.pop("PageToken", None)
         if not 1 <= size <= 1000:
@@ -389,17 +444,104 @@ class TwilioServer:
                 return web.json_response(self._payload(message))
         return _error(Reject(404, 20404, f"The requested resource {request.path} was not found"))
 
-    async def _approval(self, request: web.Request) -> web.Response:
+    async def _approval(self, request: web.Request) -> web.StreamResponse:
         """Answer as `FetchApprovalFetch` of Twilio's OpenAPI description says."""
-        if refusal := self._refusal(request):
-            return refusal
+        if trouble := self._refusal(request) or await self._misbehave(request, self._with_templates):
+            return trouble
         sid = request.match_info["sid"]
         self.asked_for_approval.append(sid)
-        if sid not in self.approvals:
-            return _error(Reject(404, 20404, f"The requested resource {request.path} was not found"))
-        told = {"name": "ready", "category": "UTILITY", "status": self.approvals[sid], "rejection_reason": ""}
+        if sid not in self.approvals and sid not in self.contents:
+            return _missing(request)
         url = f"https://content.twilio.com{request.path}"
-        return web.json_response({"sid": sid, "account_sid": self.account_sid, "whatsapp": told, "url": url})
+        return web.json_response(
+            {"sid": sid, "account_sid": self.account_sid, "whatsapp": self._approval_of(sid), "url": url}
+        )
+
+    def _approval_of(self, sid: str) -> dict[str, Any]:
+        made = self.contents.get(sid)
+        return {
+            "name": made.name if made else "ready",
+            "category": made.category if made else "UTILITY",
+            "content_type": next(iter(made.types)) if made else "twilio/text",
+            "status": self.approvals.get(sid, "unsubmitted"),
+            "rejection_reason": made.rejection_reason if made else "",
+            "allow_category_change": True,
+        }
+
+    async def _list_contents(self, request: web.Request) -> web.StreamResponse:
+        """Answer one page, as `ListContentAndApprovals` of Twilio's OpenAPI description says."""
+        if trouble := self._refusal(request) or await self._misbehave(request, self._with_templates):
+            return trouble
+        wanted = dict(request.query)
+        self.pages.append(wanted)
+        size, number = int(wanted.get("PageSize", "50")), int(wanted.get("Page", "0"))
+        page = list(self.contents)[number * size : (number + 1) * size]
+
+        def url(number: int) -> str:
+            return f"https://content.twilio.com{request.path}?PageSize={size}&Page={number}"
+
+        meta = {
+            "key": "contents",
+            "page": number,
+            "page_size": size,
+            "url": url(number),
+            "first_page_url": url(0),
+            "previous_page_url": url(number - 1) if number else None,
+            "next_page_url": url(number + 1) if (number + 1) * size < len(self.contents) else None,
+        }
+        told = [self._content(self.contents[sid]) | {"approval_requests": self._approval_of(sid)} for sid in page]
+        return web.json_response({"meta": meta, "contents": told})
+
+    async def _make_content(self, request: web.Request) -> web.StreamResponse:
+        """Answer as `CreateContent` of Twilio's OpenAPI description says."""
+        if trouble := self._refusal(request) or await self._misbehave(request, self._with_templates):
+            return trouble
+        wanted = await request.json()
+        if not wanted.get("types") or not wanted.get("language") or "null" in json.dumps(wanted):
+            return _error(Reject(400, 20001, "Invalid types. At least one content type definition is required"))
+        sid = f"HX{0xE000 + len(self.contents):032x}"
+        named = {name: wanted[name] for name in ("friendly_name", "language", "types")}
+        self.contents[sid] = Content(sid, **named, variables=wanted.get("variables", {}))
+        return web.json_response(self._content(self.contents[sid]), status=201)
+
+    async def _fetch_content(self, request: web.Request) -> web.StreamResponse:
+        if trouble := self._refusal(request) or await self._misbehave(request, self._with_templates):
+            return trouble
+        made = self.contents.get(request.match_info["sid"])
+        return web.json_response(self._content(made)) if made else _missing(request)
+
+    async def _delete_content(self, request: web.Request) -> web.StreamResponse:
+        if refusal := self._refusal(request):
+            return refusal
+        return web.Response(status=204) if self.contents.pop(request.match_info["sid"], None) else _missing(request)
+
+    async def _submit_content(self, request: web.Request) -> web.StreamResponse:
+        """Answer as `CreateApprovalCreate` of Twilio's OpenAPI description says."""
+        if trouble := self._refusal(request) or await self._misbehave(request, self._with_templates):
+            return trouble
+        made, wanted = self.contents.get(request.match_info["sid"]), await request.json()
+        if made is None:
+            return _missing(request)
+        made.name, made.category = wanted["name"], wanted["category"]
+        self.approvals[made.sid] = "received"
+        return web.json_response(self._approval_of(made.sid), status=201)
+
+    def _content(self, made: Content) -> dict[str, Any]:
+        url = f"https://content.twilio.com/v1/Content/{made.sid}"
+        at = self.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        links = {"approval_create": f"{url}/ApprovalRequests/whatsapp", "approval_fetch": f"{url}/ApprovalRequests"}
+        return {
+            "sid": made.sid,
+            "account_sid": self.account_sid,
+            "friendly_name": made.friendly_name,
+            "language": made.language,
+            "types": made.types,
+            "variables": made.variables,
+            "date_created": at,
+            "date_updated": at,
+            "url": url,
+            "links": links,
+        }
 
     async def _typing(self, request: web.Request) -> web.Response:
         if refusal := self._refusal(request):
@@ -432,6 +574,10 @@ class TwilioServer:
             "to": message.to,
             "uri": f"{uri}.json",
         }
+
+
+def _missing(request: web.Request) -> web.Response:
+    return _error(Reject(404, 20404, f"The requested resource {request.path} was not found"))
 
 
 def _is_sent(message: Message) -> bool:
