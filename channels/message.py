@@ -21,7 +21,7 @@ class Inbound:
     """Unique per tenant and channel; a second message with the same id is a repeat and changes nothing."""
     text: str
     thread: str | None = None
-    """A forum topic or the like, to answer in the same place."""
+    """A forum topic or the like, to answer in the same place; each channel spells its own and reads it again."""
     reply_to: str | None = None
     """The provider's id of this message, to answer it as a reply."""
     name: str | None = None
@@ -31,6 +31,22 @@ class Inbound:
     """IANA name, where the channel knows it (a browser does)."""
     is_tap: bool = False
     """Whether a button was tapped under a message of ours, rather than something written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Word that a chat has let the tenant's sender in, or has shut it out, with nothing said in it."""
+
+    tenant: str
+    channel: str
+    address_key: str
+    """The chat, as in `Inbound`."""
+    is_in: bool
+    """False when the sender was blocked, removed or silenced there."""
+
+
+Incoming = Inbound | Membership
+"""What a provider tells us unasked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +107,8 @@ class Rejected:
     """The provider's own number for it."""
     is_blocked: bool = False
     """True when the customer has told the provider that they want nothing from this sender."""
+    is_place_gone: bool = False
+    """True when the chat is there but the place in it, a topic, is gone or closed; said elsewhere it would be overheard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +174,8 @@ class Origin:
     """When the customer last wrote here; some channels only carry free text for a while after that."""
     refused_at: datetime | None = None
     """When the provider last refused free text as too late, which it knows better than we do."""
+    thread: str | None = None
+    """Where in the chat, as in `Inbound`."""
 
 
 @dataclass(frozen=True, slots=True)

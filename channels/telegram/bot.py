@@ -1,6 +1,8 @@
-"""What sending and polling both need: a tenant's Telegram section, and a client for its bot."""
+"""What sending and polling both need: a tenant's Telegram section, a client for its bot, and what the bot says of itself."""
 
+import logging
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, SecretStr
@@ -9,6 +11,8 @@ from channels.message import OnUnknown
 
 if TYPE_CHECKING:
     from aiogram import Bot
+
+log = logging.getLogger(__name__)
 
 _TOKEN = re.compile(r"[0-9]+:[A-Za-z0-9_-]{20,}")
 
@@ -62,3 +66,18 @@ def open_bot(section: TelegramSection, api_url: str | None, connect_timeout: flo
         timeout=cast("float", ClientTimeout(total=60.0, sock_connect=connect_timeout)),
     )
     return Bot(section.token.get_secret_value(), session=session)
+
+
+async def set_commands(bot: "Bot", commands: Mapping[str, Mapping[str, str]]) -> None:
+    """Show commands in the bot's menu: of each language, its commands and what they do; under "" for all other languages.
+
+    Best effort: what Telegram refuses is logged and given up.
+    """
+    from aiogram.types import BotCommand  # noqa: PLC0415 - takes seconds to import; whoever made the bot has done so
+
+    try:
+        for language, described in commands.items():
+            menu = [BotCommand(command=name, description=what) for name, what in described.items()]
+            await bot.set_my_commands(menu, language_code=language or None, request_timeout=10)
+    except Exception as problem:  # aiogram raises much besides its own errors
+        log.warning("the menu of bot %s was not set (%s)", bot.id, type(problem).__name__)

@@ -1,4 +1,4 @@
-"""From Telegram's update to `Inbound`: the same for the webhook and for polling."""
+"""From Telegram's update to `Inbound` or `Membership`: the same for the webhook and for polling."""
 
 import hmac
 import re
@@ -6,9 +6,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from channels.errors import Malformed, Refused
-from channels.message import Inbound
+from channels.message import Inbound, Incoming, Membership
 from channels.text import clean
 from store.blank import is_blank
+
+ALLOWED_UPDATES = (
+    "message",
+    "edited_message",
+    "callback_query",
+    "my_chat_member",
+    "business_connection",
+    "business_message",
+    "edited_business_message",
+    "stopped_message_generation",
+)
+"""The kinds of update that are asked for, in a webhook and in polling alike. What an edit says is not read, and nothing we
+send has buttons; they are acknowledged and passed over, as is every kind that Telegram adds one day."""
+
+_CHATS = ("private", "group", "supergroup")
+_CONNECTION = re.compile(r"[!-~]{1,200}")
 
 _UNREADABLE = (
     "photo",
@@ -43,44 +59,89 @@ def check_secret(given: str | None, expected: str) -> None:
         raise Refused("the webhook secret is missing or wrong")
 
 
-def read_update(update: Mapping[str, Any], tenant: str, bot_id: str, bot_name: str | None = None) -> Inbound:
-    """Read one update, as JSON gave it, into a message from a person to this bot.
+def read_update(update: Mapping[str, Any], tenant: str, bot_id: str, bot_name: str | None = None) -> Incoming:
+    """Read one update, as JSON gave it: a message from a person to this bot, or word of a chat that lets it in or not.
 
-    `bot_name` is the bot's username, by which a group addresses it. Raises Malformed for everything else: other kinds
-    of update, other bots, what is not said to the bot, what holds nothing to read, and what is not an update at all.
+    `bot_name` is the bot's username, by which a group addresses it. A message's `thread` is a topic's number,
+    `direct:ID` in the direct messages of a channel, or `business:ID` in a chat of a business that has connected the bot
+    to its own account. Raises Malformed for everything else: other kinds of update, other bots, what is not said to the
+    bot, what holds nothing to read, and what is not an update at all.
     """
-    message = _object(update, "message")
+    if isinstance(update, Mapping) and "my_chat_member" in update:
+        return _read_membership(_object(update, "my_chat_member"), tenant)
+    is_business = isinstance(update, Mapping) and "business_message" in update
+    message = _object(update, "business_message" if is_business else "message")
     chat, sender = _object(message, "chat"), _object(message, "from")
     kind = chat.get("type")
-    if kind not in ("private", "group", "supergroup"):
+    if kind not in _CHATS:
         raise Malformed("not a private chat or a group")
     if sender.get("is_bot") is not False:
         raise Malformed("not from a person")
+    address = str(_id(chat, "id"))
+    thread = _business(message, address) if is_business else _thread(message, chat)
+    is_alone = kind == "private" or chat.get("is_direct_messages") is True
 
     said = _string(message, "text") or _string(message, "caption")
-    if kind != "private" and not _is_addressed(message, said, bot_id, bot_name):
+    if not is_alone and not _is_addressed(message, said, bot_id, bot_name):
         raise Malformed("said in a group, but not to the bot")
-    # In private the agent can at least say that it cannot see it.
-    unreadable = next((f"[{name}]" for name in _UNREADABLE if kind == "private" and message.get(name)), "")
+    # Where nobody else listens the agent can at least say that it cannot see it.
+    unreadable = next((f"[{name}]" for name in _UNREADABLE if is_alone and message.get(name)), "")
     text = f"{unreadable} {said}".strip()
     if is_blank(text):
         raise Malformed("nothing to read")
 
-    address = str(_id(chat, "id"))
     language = _LANGUAGE.match(_string(sender, "language_code"))
     return Inbound(
         tenant=tenant,
         channel="telegram",
         address=address,
-        address_key=address,
+        # A channel's direct messages are one chat, in which every customer has a topic of their own.
+        address_key=f"{address} {thread}" if chat.get("is_direct_messages") is True else address,
         provider_id=f"{bot_id}:{_id(update, 'update_id')}",
         text=text,
-        # In an ordinary group the same key names a thread of replies, to which nothing can be sent.
-        thread=str(_id(message, "message_thread_id")) if message.get("is_topic_message") is True else None,
+        thread=thread,
         reply_to=str(_id(message, "message_id")),
         name=f"{_string(sender, 'first_name')} {_string(sender, 'last_name')}".strip() or None,
         language=language[1].lower() if language else None,
     )
+
+
+def _read_membership(member: Mapping[str, Any], tenant: str) -> Membership:
+    chat, now = _object(member, "chat"), _object(member, "new_chat_member")
+    if chat.get("type") not in _CHATS:
+        raise Malformed("not a private chat or a group")
+    status = now.get("status")
+    if status in ("left", "kicked"):
+        is_in = False
+    elif status in ("creator", "administrator", "member"):
+        is_in = True
+    elif status == "restricted":
+        is_in = now.get("is_member") is True and now.get("can_send_messages") is True
+    else:
+        raise Malformed("no status that is known")
+    return Membership(tenant, "telegram", str(_id(chat, "id")), is_in)
+
+
+def _business(message: Mapping[str, Any], address: str) -> str:
+    """Return the thread of a message in a business's own chat, written by its customer."""
+    connection = _string(message, "business_connection_id")
+    if _CONNECTION.fullmatch(connection) is None:
+        raise Malformed("no business connection to answer by")
+    # What the business itself writes there, by hand or through a bot, comes as an update too.
+    if str(_id(_object(message, "from"), "id")) != address:
+        raise Malformed("said by the business, not to it")
+    return f"business:{connection}"
+
+
+def _thread(message: Mapping[str, Any], chat: Mapping[str, Any]) -> str | None:
+    if chat.get("is_direct_messages") is True:
+        topic = _object(message, "direct_messages_topic")
+        user = topic.get("user")
+        if message.get("sender_chat") or (isinstance(user, Mapping) and user.get("id") != message["from"].get("id")):
+            raise Malformed("said by the channel, not to it")
+        return f"direct:{_natural(topic, 'topic_id')}"
+    # In an ordinary group the same key names a thread of replies, to which nothing can be sent.
+    return str(_natural(message, "message_thread_id")) if message.get("is_topic_message") is True else None
 
 
 def _is_addressed(message: Mapping[str, Any], said: str, bot_id: str, bot_name: str | None) -> bool:
@@ -108,6 +169,13 @@ def _object(parent: object, key: str) -> Mapping[str, Any]:
 def _id(parent: Mapping[str, Any], key: str) -> int:
     value = parent.get(key)
     if type(value) is not int or abs(value) >= 2**63:
+        raise Malformed(f"{key} is not an id")
+    return value
+
+
+def _natural(parent: Mapping[str, Any], key: str) -> int:
+    value = _id(parent, key)
+    if value < 0:
         raise Malformed(f"{key} is not an id")
     return value
 

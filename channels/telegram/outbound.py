@@ -5,14 +5,16 @@ whether what is unknown is sent again:
 
 accepted    an id came back, even in an answer that could not be read otherwise
 rejected    refused for good: 400, 401, 403, 404
-not_sent    429, a group that moved, or no connection could be made
+not_sent    429, a group that moved, or no connection could be made; or not tried, while Telegram has asked us to wait
 unknown     everything else: a timeout, a connection lost after the request, 5xx, an answer without an id
 """
 
 import asyncio
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -45,9 +47,35 @@ if TYPE_CHECKING:
 LIMIT = 4096
 """UTF-16 units in one message, after its markup is read (Bot API, sendMessage)."""
 
+BUSINESS_WINDOW = timedelta(hours=23, minutes=55)
+"""How long after a customer's message a bot may write in a business's own chat with them: 24 hours (Bot API,
+BusinessBotRights.can_reply), taken as five minutes shorter, since a message is on its way for a while."""
+
 _REPLY_GONE = ("message to be replied not found", "reply message not found")
 _OUR_MARKUP = ("can't parse entities", "message is too long", "text is empty", "text must be non-empty")
 _TOPIC_GONE = ("message thread not found", "topic_closed", "topic_deleted")
+_OF_ONE_CHAT = re.compile(r"\b(?:chat|group)\b", re.IGNORECASE)
+_THREAD = re.compile(r"(?P<topic>[0-9]{1,19})|direct:(?P<direct>[0-9]{1,19})|business:(?P<business>[!-~]{1,200})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in a chat: in one of its topics, in the direct messages of a channel, or in a business's own chat."""
+
+    topic: int | None = None
+    direct: int | None = None
+    business: str | None = None
+
+
+def _place(thread: str | None) -> _Place | None:
+    """Return the place that a thread names, as inbound.py spells it; None when it is not one of Telegram's."""
+    if thread is None:
+        return _Place()
+    found = _THREAD.fullmatch(thread)
+    if found is None:
+        return None
+    topic, direct = (int(found[name]) if found[name] else None for name in ("topic", "direct"))
+    return _Place(topic, direct, found["business"])
 
 
 class TelegramChannel:
@@ -57,12 +85,21 @@ class TelegramChannel:
     looks: Sequence[timedelta] = ()
     waits = timedelta(days=30)
 
-    def __init__(self, section: TelegramSection, api_url: str | None, timeout: float = 30.0) -> None:
-        """Take `timeout`, in seconds, for one piece from first byte to answer."""
+    def __init__(
+        self,
+        section: TelegramSection,
+        api_url: str | None,
+        timeout: float = 30.0,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take `timeout`, in seconds, for one piece from first byte to answer; `now` is a clock in seconds."""
         self.on_unknown: OnUnknown = section.unknown
         self._section = section
         self._api_url = api_url
         self._timeout = timeout
+        self._now = now
+        # Until when Telegram has asked us to wait, by chat; under "" it is the whole bot.
+        self._quiet: dict[str, float] = {}
         self._bot: Bot | None = None
         self._opening = asyncio.Lock()
 
@@ -82,17 +119,25 @@ class TelegramChannel:
             return Rejected("the text is blank, and Telegram carries no blank message")
         if units(source) > LIMIT:
             return Rejected(f"the text is longer than {LIMIT} UTF-16 units; split it first")
-        if not all(number is None or number.isdecimal() for number in (part.thread, part.reply_to)):
+        place = _place(part.thread)
+        if place is None or not (part.reply_to is None or part.reply_to.isdecimal()):
             return Rejected("the thread or the message to reply to is not one of Telegram's ids")
+        if (rest := self._rest(part.address)) > 0:
+            return NotSent("Telegram has asked this bot to wait, and the time is not over", retry_after=rest)
         try:
             bot = await self._open()
         except Exception as error:
             return NotSent(f"the Telegram client did not start: {self._words(error)}")
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._deliver(bot, part, source)
+                return await self._deliver(bot, part, source, place)
         except Exception as error:
-            return self._outcome(error, part.thread)
+            self._keep_quiet(error, part.address)
+            outcome = self._outcome(error, part.thread)
+        if place.business is not None and isinstance(outcome, Rejected) and not outcome.tenant_fault:
+            why = await self._why_no_business(bot, place.business)
+            return Rejected(f"{why}: {outcome.reason}" if why else outcome.reason)
+        return outcome
 
     async def fill(self, purpose: str, language: str, words: Mapping[str, str]) -> Filled | NotSent | Rejected:
         """Telegram carries free text at any time and has no templates."""
@@ -107,15 +152,30 @@ class TelegramChannel:
         return Unknown("Telegram cannot be asked what it sent")
 
     def assess(self, origin: Origin, due: datetime, now: datetime) -> Reach:
-        """Telegram lets a bot write to a chat it was written to at any time."""
-        return REACHABLE
+        """Telegram lets a bot write to a chat it was written to at any time; in a business's own chat for 24 hours."""
+        place = _place(origin.thread)
+        if place is None or place.business is None:
+            return REACHABLE
+        if origin.last_inbound_at is not None and due < origin.last_inbound_at + BUSINESS_WINDOW:
+            return REACHABLE
+        return Reach(
+            possible=False,
+            advice=(
+                "In this chat a message can be sent for 24 hours after the customer's last one only, so nothing can be sent"
+                " at that time. Offer an earlier time."
+            ),
+        )
 
     async def typing(self, address: str, thread: str | None, reply_to: str | None) -> None:
         """Show "typing" in the chat for five seconds."""
+        place = _place(thread)
+        # The direct messages of a channel have no such sign, and a bot that is to wait shows none.
+        if place is None or place.direct is not None or self._rest(address) > 0:
+            return
         try:
             async with asyncio.timeout(self._timeout):
                 await (await self._open()).send_chat_action(
-                    address, "typing", message_thread_id=None if thread is None else int(thread)
+                    address, "typing", message_thread_id=place.topic, business_connection_id=place.business
                 )
         except Exception:
             return
@@ -131,7 +191,41 @@ class TelegramChannel:
                 self._bot = await asyncio.to_thread(open_bot, self._section, self._api_url, self._timeout / 3)
             return self._bot
 
-    async def _deliver(self, bot: "Bot", part: Part, source: str) -> Outcome:
+    def _rest(self, address: str) -> float:
+        """Return for how many seconds Telegram still wants nothing sent there."""
+        return max(self._quiet.get("", 0.0), self._quiet.get(address, 0.0)) - self._now()
+
+    def _keep_quiet(self, error: Exception, address: str) -> None:
+        # aiogram takes seconds to import; by now it is.
+        from aiogram.exceptions import TelegramRetryAfter  # noqa: PLC0415
+
+        if isinstance(error, TelegramRetryAfter):
+            # aiogram names the chat in every one of these; only Telegram's own words tell whether it is the chat's limit.
+            theirs = error.message.rpartition("Original description:")[2]
+            whose = address if _OF_ONE_CHAT.search(theirs) else ""
+            now = self._now()
+            self._quiet = {one: until for one, until in self._quiet.items() if until > now}
+            self._quiet[whose] = max(self._quiet.get(whose, 0.0), now + error.retry_after)
+
+    async def _why_no_business(self, bot: "Bot", connection: str) -> str:
+        """Tell, as far as Telegram does, why nothing can be said through a business's connection; empty when it is in order."""
+        # aiogram takes seconds to import; by now it is.
+        from aiogram.exceptions import TelegramBadRequest, TelegramForbiddenError  # noqa: PLC0415
+
+        try:
+            async with asyncio.timeout(self._timeout / 3):
+                found = await bot.get_business_connection(connection)
+        except (TelegramBadRequest, TelegramForbiddenError):
+            return "the business has taken its connection with the bot away"
+        except Exception:
+            return ""
+        if not found.is_enabled:
+            return "the business has switched its connection with the bot off"
+        if not (found.can_reply or (found.rights and found.rights.can_reply)):
+            return "the business does not let the bot reply in its chats"
+        return ""
+
+    async def _deliver(self, bot: "Bot", part: Part, source: str, place: _Place) -> Outcome:
         # aiogram takes seconds to import; by now it is.
         from aiogram.exceptions import TelegramBadRequest  # noqa: PLC0415
         from aiogram.types import LinkPreviewOptions, ReplyParameters  # noqa: PLC0415
@@ -147,7 +241,9 @@ class TelegramChannel:
                 message = await bot.send_message(
                     part.address,
                     source if plain else text,
-                    message_thread_id=None if part.thread is None else int(part.thread),
+                    business_connection_id=place.business,
+                    message_thread_id=place.topic,
+                    direct_messages_topic_id=place.direct,
                     entities=None if plain else [Entity(**mark.to_dict()) for mark in marks],
                     # A page fetched for its preview would tell its owner what was promised to whom.
                     link_preview_options=LinkPreviewOptions(is_disabled=True) if part.scheduled else None,
@@ -161,6 +257,9 @@ class TelegramChannel:
                 if reply_to is not None and _says(refusal, _REPLY_GONE):
                     # In a topic Telegram overlooks allow_sending_without_reply.
                     reply_to = None
+                elif place.topic is not None and _says(refusal, _TOPIC_GONE) and not part.address.startswith("-"):
+                    # A private chat: nobody else reads beside the topic.
+                    place = _Place()
                 elif not plain and _says(refusal, _OUR_MARKUP):
                     plain = True
                 else:
@@ -186,8 +285,11 @@ class TelegramChannel:
                     tenant_fault=True,
                 )
             case telegram.TelegramBadRequest() if _says(error, _TOPIC_GONE):
-                return Rejected(f"the topic {thread} is gone or closed: {words}")
-            case telegram.TelegramBadRequest() | telegram.TelegramForbiddenError() | telegram.TelegramEntityTooLarge():
+                return Rejected(f"the topic {thread or 'of the chat'} is gone or closed: {words}", is_place_gone=True)
+            case telegram.TelegramForbiddenError():
+                # Blocked, removed, deleted, or never let in: until they write, nothing goes there.
+                return Rejected(words, is_blocked=True)
+            case telegram.TelegramBadRequest() | telegram.TelegramEntityTooLarge():
                 return Rejected(words)
             case telegram.TelegramNetworkError(
                 __cause__=ClientConnectorError() | ConnectionTimeoutError()  # also DNS and TLS

@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from channels.errors import Malformed
-from channels.message import Inbound
-from channels.telegram.bot import TelegramSection, open_bot
-from channels.telegram.inbound import read_update
+from channels.message import Incoming
+from channels.telegram.bot import TelegramSection, open_bot, set_commands
+from channels.telegram.inbound import ALLOWED_UPDATES, read_update
 
 log = logging.getLogger(__name__)
 
@@ -25,17 +25,19 @@ _LONGEST_PAUSE = 30.0
 async def poll(
     section: TelegramSection,
     api_url: str | None,
-    receive: Callable[[Inbound], Awaitable[object]],
+    receive: Callable[[Incoming], Awaitable[object]],
     tenant: str,
     stopping: asyncio.Event,
     *,
+    commands: Mapping[str, Mapping[str, str]] | None = None,
     remove_webhook: bool = False,
     wait: int = 20,
     first_pause: float = 0.5,
 ) -> None:
-    """Hand every message to `receive`, in order, until `stopping` is set or Telegram refuses the bot's token.
+    """Hand every message, and word of every chat left or entered, to `receive`, in order, until `stopping` is set or Telegram refuses the bot's token.
 
     `receive` must have committed when it returns; when it raises, the same message is handed in again later.
+    `commands` are shown in the bot's menu, as `set_commands` takes them; polling does not wait for that.
     `remove_webhook` first removes a webhook, which excludes polling; updates waiting for it are kept. `wait` is how
     many seconds Telegram holds one request, `first_pause` how many follow a first failure; they double up to 30.
     """
@@ -52,6 +54,7 @@ async def poll(
     outage = _Outage(tenant, first_pause)
     me = None
     offset: int | None = None
+    telling: asyncio.Task[None] | None = None
     try:
         while not stopping.is_set():
             try:
@@ -60,7 +63,9 @@ async def poll(
                     remove_webhook = False
                 if me is None:
                     me = await _unless(stopping, bot(GetMe()))
-                request = GetRawUpdates(offset=offset, timeout=wait, allowed_updates=["message"])
+                    if commands:
+                        telling = asyncio.create_task(set_commands(bot, commands))
+                request = GetRawUpdates(offset=offset, timeout=wait, allowed_updates=list(ALLOWED_UPDATES))
                 updates = cast("list[dict[str, Any]]", await _unless(stopping, bot(request, request_timeout=wait + 10)))
                 for update in updates:
                     await _take_in(update, receive, tenant, section.bot_id, me.username)
@@ -90,6 +95,9 @@ async def poll(
             else:
                 outage.is_over()
     finally:
+        if telling is not None:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
         await bot.session.close()
 
 
@@ -134,18 +142,18 @@ def _kind(error: BaseException) -> str:
 
 async def _take_in(
     update: Mapping[str, Any],
-    receive: Callable[[Inbound], Awaitable[object]],
+    receive: Callable[[Incoming], Awaitable[object]],
     tenant: str,
     bot_id: str,
     bot_name: str | None,
 ) -> None:
     try:
-        inbound = read_update(update, tenant, bot_id, bot_name)
+        incoming = read_update(update, tenant, bot_id, bot_name)
     except Malformed as error:
         log.debug("%s: an update is passed over: %s", tenant, error)
         return
     try:
-        await receive(inbound)
+        await receive(incoming)
     except Exception as error:
         raise _NotRecorded from error
 

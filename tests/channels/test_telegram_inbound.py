@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from lo_bot_api_emulator import LoBotApiEmulator
 
 from channels.errors import Malformed, Refused
-from channels.message import Inbound
+from channels.message import Inbound, Membership
 from channels.telegram.bot import TelegramSection, open_bot
-from channels.telegram.inbound import check_secret, read_update
+from channels.telegram.inbound import ALLOWED_UPDATES, check_secret, read_update
 from tests.support.telegram_faults import serving
 
 BOT = "99"
@@ -37,7 +37,26 @@ def in_group(**message: Any) -> dict[str, Any]:
 
 
 def read(raw: Any, bot_name: str | None = NAME) -> Inbound:
-    return read_update(raw, "acme", BOT, bot_name)
+    inbound = read_update(raw, "acme", BOT, bot_name)
+    assert isinstance(inbound, Inbound)
+    return inbound
+
+
+def in_business(**message: Any) -> dict[str, Any]:
+    raw = update(**({"business_connection_id": "bc-_=1"} | message))
+    return {"update_id": raw["update_id"], "business_message": raw["message"]}
+
+
+def in_direct(**message: Any) -> dict[str, Any]:
+    chat = {"id": -100555, "type": "supergroup", "is_direct_messages": True}
+    topic = {"topic_id": 7, "user": {"id": 42, "is_bot": False, "first_name": "Ana"}}
+    return update(**({"chat": chat, "direct_messages_topic": topic} | message))
+
+
+def member(status: str, chat: Any = None, **more: Any) -> dict[str, Any]:
+    bot = {"id": 99, "is_bot": True, "first_name": "Clinic"}
+    change = {"chat": chat or {"id": 42, "type": "private"}, "new_chat_member": {"status": status, "user": bot, **more}}
+    return {"update_id": 1001, "my_chat_member": change}
 
 
 def test_a_private_message_becomes_an_inbound() -> None:
@@ -133,10 +152,102 @@ def test_a_topic_is_a_thread_and_a_thread_of_replies_is_not() -> None:
     assert read(in_group(text="/go", message_thread_id=7)).thread is None
 
 
-@pytest.mark.parametrize("kind", ["edited_message", "callback_query", "channel_post", "my_chat_member"])
+READ = {"message", "business_message", "my_chat_member"}
+
+
+@pytest.mark.parametrize("kind", sorted({*ALLOWED_UPDATES, "channel_post", "a_kind_to_come"} - READ))
 def test_other_kinds_of_update_are_passed_over(kind: str) -> None:
     with pytest.raises(Malformed):
-        read({"update_id": 1, kind: update()["message"]})
+        read({"update_id": 1, kind: update()["message"] | {"business_connection_id": "bc1"}})
+
+
+def test_all_that_is_read_is_asked_for() -> None:
+    assert set(ALLOWED_UPDATES) > READ
+
+
+# A business's own chats, and the direct messages of a channel
+
+
+def test_a_customer_of_a_business_is_answered_through_its_connection() -> None:
+    inbound = read(in_business())
+    assert (inbound.address, inbound.address_key, inbound.thread) == ("42", "42", "business:bc-_=1")
+    assert (inbound.text, inbound.reply_to, inbound.provider_id) == ("Hola", "5", "99:1001")
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        ({"from": {"id": 7, "is_bot": False, "first_name": "Eva"}}, "said by the business"),
+        ({"business_connection_id": None}, "no business connection"),
+        ({"business_connection_id": "a b"}, "no business connection"),
+        ({"business_connection_id": "x" * 201}, "no business connection"),
+        ({"business_connection_id": 7}, "no business connection"),
+    ],
+)
+def test_what_the_business_itself_says_or_cannot_be_answered_is_passed_over(message: dict[str, Any], why: str) -> None:
+    with pytest.raises(Malformed, match=why):
+        read(in_business(**message))
+
+
+def test_each_customer_of_a_channels_direct_messages_is_a_contact_of_their_own() -> None:
+    inbound = read(in_direct())
+    assert (inbound.address, inbound.thread, inbound.text) == ("-100555", "direct:7", "Hola")
+    other = read(in_direct(direct_messages_topic={"topic_id": 8}))
+    assert (other.address, other.thread) == ("-100555", "direct:8")
+    assert other.address_key != inbound.address_key
+    assert read(in_direct(text=None, photo=[{}])).text == "[photo]", "nobody else listens there"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"from": {"id": 7, "is_bot": False, "first_name": "Eva"}},
+        {"sender_chat": {"id": -100556, "type": "channel"}},
+        {"direct_messages_topic": None},
+        {"direct_messages_topic": {"topic_id": "7"}},
+        {"direct_messages_topic": {"topic_id": -7}},
+    ],
+)
+def test_what_the_channel_says_or_has_no_topic_is_passed_over(message: dict[str, Any]) -> None:
+    with pytest.raises(Malformed):
+        read(in_direct(**message))
+
+
+# Let in, and shut out
+
+
+@pytest.mark.parametrize(
+    ("status", "more", "is_in"),
+    [
+        ("kicked", {"until_date": 0}, False),
+        ("left", {}, False),
+        ("member", {}, True),
+        ("administrator", {}, True),
+        ("creator", {}, True),
+        ("restricted", {"is_member": True, "can_send_messages": True}, True),
+        ("restricted", {"is_member": True, "can_send_messages": False}, False),
+        ("restricted", {"is_member": False, "can_send_messages": True}, False),
+    ],
+)
+def test_word_of_a_chat_that_lets_the_bot_in_or_not(status: str, more: dict[str, Any], is_in: bool) -> None:
+    for chat in ({"id": 42, "type": "private"}, {"id": -7, "type": "group"}):
+        word = read_update(member(status, chat, **more), "acme", BOT)
+        assert word == Membership("acme", "telegram", str(chat["id"]), is_in)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        member("unheard of"),
+        member("left", {"id": -1, "type": "channel"}),
+        member("left", {"id": "42", "type": "private"}),
+        {"update_id": 1, "my_chat_member": None},
+        {"update_id": 1, "my_chat_member": {"chat": {"id": 42, "type": "private"}}},
+    ],
+)
+def test_what_is_no_such_word_is_malformed(raw: dict[str, Any]) -> None:
+    with pytest.raises(Malformed):
+        read_update(raw, "acme", BOT)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -15,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from telegramify_markdown import MessageEntity
 
 from channels.channel import Channel
-from channels.message import Accepted, NotSent, Origin, Outcome, Part, Rejected, Unknown, units
+from channels.message import Accepted, NotSent, Origin, Outcome, Part, Reach, Rejected, Unknown, units
 from channels.telegram.bot import TelegramSection
 from channels.telegram.outbound import LIMIT, TelegramChannel, render
 from channels.text import split_markdown
@@ -25,6 +26,7 @@ from tests.support.telegram_faults import (
     Answer,
     TelegramFaults,
     accepted,
+    ok,
     refused,
     serving,
     telegram_faults,
@@ -45,9 +47,24 @@ async def server() -> AsyncIterator[TelegramFaults]:
         yield faults
 
 
+class Watch:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+@pytest.fixture(scope="module")
+def watch() -> Watch:
+    return Watch()
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def opened(server: TelegramFaults) -> AsyncIterator[TelegramChannel]:
-    channel = TelegramChannel(SECTION, server.url)
+async def opened(server: TelegramFaults, watch: Watch) -> AsyncIterator[TelegramChannel]:
+    channel = TelegramChannel(SECTION, server.url, now=watch)
     yield channel
     await channel.close()
 
@@ -59,7 +76,8 @@ def faults(server: TelegramFaults) -> TelegramFaults:
 
 
 @pytest.fixture
-def channel(opened: TelegramChannel, faults: TelegramFaults) -> Channel:
+def channel(opened: TelegramChannel, faults: TelegramFaults, watch: Watch) -> Channel:
+    watch.at += 86400  # whatever a test before was told to wait for is over
     return opened
 
 
@@ -67,6 +85,12 @@ NO_TOKEN = Rejected(
     "Telegram does not know bot 123456's token (any more): put the one @BotFather shows into the tenant's file",
     tenant_fault=True,
 )
+
+
+def says_blocked(said: str) -> Callable[[Outcome], bool]:
+    return lambda o: isinstance(o, Rejected) and said in o.reason and o.is_blocked and not o.tenant_fault
+
+
 TABLE: dict[str, tuple[Answer | str, Callable[[Outcome], bool]]] = {
     "accepted": (accepted(77), lambda o: o == Accepted("77")),
     "429 with a time to wait": (
@@ -81,22 +105,39 @@ TABLE: dict[str, tuple[Answer | str, Callable[[Outcome], bool]]] = {
         refused(400, "Bad Request: group chat was upgraded to a supergroup chat", migrate_to_chat_id=-100777),
         lambda o: isinstance(o, NotSent) and o.moved_to == "-100777",
     ),
-    "blocked": (
-        refused(403, "Forbidden: bot was blocked by the user"),
-        lambda o: isinstance(o, Rejected) and "blocked by the user" in o.reason and not o.tenant_fault,
-    ),
-    "the group was deleted": (
-        refused(403, "Forbidden: the group chat was deleted"),
-        lambda o: isinstance(o, Rejected) and "deleted" in o.reason,
+    **{
+        said: (
+            refused(403, f"Forbidden: {said}"),
+            says_blocked(said),
+        )
+        for said in (
+            "bot was blocked by the user",
+            "bot was kicked from the supergroup chat",
+            "user is deactivated",
+            "bot can't initiate conversation with a user",
+            "the group chat was deleted",
+            "bot is not a member of the supergroup chat",
+        )
+    },
+    **{
+        said: (
+            refused(400, f"Bad Request: {said}"),
+            lambda o: isinstance(o, Rejected) and o.is_place_gone and not o.is_blocked and not o.tenant_fault,
+        )
+        for said in ("message thread not found", "TOPIC_CLOSED", "TOPIC_DELETED")
+    },
+    "409": (
+        refused(409, "Conflict: terminated by other getUpdates request"),
+        lambda o: isinstance(o, Unknown),
     ),
     "chat not found": (
         refused(400, "Bad Request: chat not found"),
-        lambda o: isinstance(o, Rejected) and "chat not found" in o.reason and not o.tenant_fault,
+        lambda o: isinstance(o, Rejected) and "chat not found" in o.reason and not (o.tenant_fault or o.is_blocked),
     ),
     "400 that says nothing": (Answer(400, {"ok": False}), lambda o: isinstance(o, Rejected)),
     "not enough rights": (
         refused(400, "Bad Request: not enough rights to send text messages to the chat"),
-        lambda o: isinstance(o, Rejected),
+        lambda o: isinstance(o, Rejected) and not (o.is_blocked or o.is_place_gone),
     ),
     "413": (refused(413, "Request Entity Too Large"), lambda o: isinstance(o, Rejected)),
     "401": (refused(401, "Unauthorized"), lambda o: o == NO_TOKEN),
@@ -237,16 +278,170 @@ async def test_a_second_call_that_fails_otherwise_has_that_outcome(channel: Chan
     assert isinstance(await channel.send(replace(PART, reply_to="5")), Unknown)
 
 
-@pytest.mark.parametrize("complaint", ["message thread not found", "TOPIC_CLOSED"])
+GONE = ["message thread not found", "TOPIC_CLOSED", "TOPIC_DELETED"]
+
+
+@pytest.mark.parametrize("complaint", GONE)
 @one_loop
-async def test_a_topic_that_is_gone_is_named_and_nothing_goes_to_the_main_chat(
+async def test_a_groups_topic_that_is_gone_is_named_and_nothing_goes_to_the_main_chat(
     channel: Channel, faults: TelegramFaults, complaint: str
 ) -> None:
     faults.begin(refused(400, f"Bad Request: {complaint}"))
-    outcome = await channel.send(replace(PART, thread="7"))
+    outcome = await channel.send(replace(PART, address="-1007", thread="7"))
     assert isinstance(outcome, Rejected)
+    assert outcome.is_place_gone
     assert "topic 7" in outcome.reason
     assert len(faults.calls) == 1
+
+
+@pytest.mark.parametrize("complaint", GONE)
+@one_loop
+async def test_a_private_topic_that_is_gone_is_left_out_after_one_refusal(
+    channel: Channel, faults: TelegramFaults, complaint: str
+) -> None:
+    gone = refused(400, f"Bad Request: {complaint}")
+    faults.begin(gone)
+    assert await channel.send(replace(PART, thread="7")) == Accepted("77")
+    assert [call.fields.get("message_thread_id") for call in faults.calls] == ["7", None]
+
+    faults.begin(gone, gone, gone)
+    outcome = await channel.send(replace(PART, thread="7"))
+    assert isinstance(outcome, Rejected)
+    assert outcome.is_place_gone
+    assert len(faults.calls) == 2
+
+    faults.begin(gone, DROP)
+    assert isinstance(await channel.send(replace(PART, thread="7")), Unknown)
+
+
+# Where in a chat
+
+
+@pytest.mark.parametrize(
+    ("thread", "fields"),
+    [
+        (None, {}),
+        ("15", {"message_thread_id": "15"}),
+        ("direct:7", {"direct_messages_topic_id": "7"}),
+        ("business:bc-_=1", {"business_connection_id": "bc-_=1"}),
+    ],
+)
+@one_loop
+async def test_a_part_goes_the_way_its_thread_says_and_no_other(
+    channel: Channel, faults: TelegramFaults, thread: str | None, fields: dict[str, str]
+) -> None:
+    assert await channel.send(replace(PART, thread=thread)) == Accepted("77")
+    ways = ("message_thread_id", "direct_messages_topic_id", "business_connection_id")
+    assert {name: value for name, value in faults.calls[0].fields.items() if name in ways} == fields
+
+
+def a_connection(**changes: Any) -> Answer:
+    owner = {"id": 7, "is_bot": False, "first_name": "Eva"}
+    usual = {
+        "id": "bc1",
+        "user": owner,
+        "user_chat_id": 7,
+        "date": 1,
+        "is_enabled": True,
+        "rights": {"can_reply": True},
+    }
+    return ok(usual | changes)
+
+
+@pytest.mark.parametrize(
+    ("connection", "why"),
+    [
+        (a_connection(is_enabled=False), "the business has switched its connection with the bot off: "),
+        (a_connection(rights={}), "the business does not let the bot reply in its chats: "),
+        (a_connection(rights=None), "the business does not let the bot reply in its chats: "),
+        (
+            refused(400, "Bad Request: BUSINESS_CONNECTION_INVALID"),
+            "the business has taken its connection with the bot away: ",
+        ),
+        (a_connection(), ""),
+        (DROP, ""),
+    ],
+)
+@pytest.mark.parametrize(
+    "refusal", [refused(400, "Bad Request: BUSINESS_CONNECTION_INVALID"), refused(403, "Forbidden: no right")]
+)
+@one_loop
+async def test_a_business_that_does_not_let_the_bot_speak_is_an_end_in_words(
+    channel: Channel, faults: TelegramFaults, refusal: Answer, connection: Answer | str, why: str
+) -> None:
+    faults.begin(refusal, connection)
+    outcome = await channel.send(replace(PART, thread="business:bc1"))
+    assert isinstance(outcome, Rejected)
+    assert outcome.reason.startswith(f"{why}Telegram")
+    assert (outcome.is_blocked, outcome.tenant_fault, outcome.is_place_gone) == (False, False, False)
+    assert [call.method for call in faults.calls] == ["sendMessage", "getBusinessConnection"]
+
+
+@one_loop
+async def test_a_lost_send_to_a_business_stays_unknown_and_nothing_more_is_asked(
+    channel: Channel, faults: TelegramFaults
+) -> None:
+    faults.begin(DROP)
+    assert isinstance(await channel.send(replace(PART, thread="business:bc1")), Unknown)
+    assert len(faults.calls) == 1
+
+
+def test_a_businesss_own_chat_carries_messages_for_a_day_after_the_customers_last() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def reach(hours: float, wrote: datetime | None = now, thread: str | None = "business:bc1") -> Reach:
+        return CHANNEL.assess(Origin("telegram", "42", wrote, thread=thread), now + timedelta(hours=hours), now)
+
+    assert reach(23.9).possible
+    assert not reach(23.92).possible
+    assert "24 hours" in reach(48).advice
+    assert not reach(0, None).possible
+    assert reach(48, thread="15").possible
+    assert reach(48, thread=None).possible
+
+
+# Told to wait
+
+
+@one_loop
+async def test_a_bot_told_to_wait_tries_nothing_before_that_is_over(
+    channel: Channel, faults: TelegramFaults, watch: Watch
+) -> None:
+    faults.begin(refused(429, "Too Many Requests: retry after 7", retry_after=7))
+    await channel.send(PART)
+    watch.at += 3
+    outcome = await channel.send(replace(PART, address="43"))
+    assert isinstance(outcome, NotSent)
+    assert outcome.retry_after == 4
+    await channel.typing("43", None, None)
+    assert len(faults.calls) == 1
+    watch.at += 4
+    assert await channel.send(PART) == Accepted("77")
+
+
+@one_loop
+async def test_a_chat_told_to_wait_keeps_no_other_chat_waiting(
+    channel: Channel, faults: TelegramFaults, watch: Watch
+) -> None:
+    faults.begin(refused(429, "Too Many Requests: too many messages in this chat", retry_after=7))
+    await channel.send(PART)
+    assert await channel.send(replace(PART, address="43")) == Accepted("77")
+    assert isinstance(await channel.send(PART), NotSent)
+    assert len(faults.calls) == 2
+    watch.at += 7
+    assert await channel.send(PART) == Accepted("77")
+
+
+@one_loop
+async def test_a_shorter_wait_does_not_end_a_longer_one(faults: TelegramFaults, watch: Watch, channel: Channel) -> None:
+    faults.begin(
+        refused(429, "Too Many Requests: retry after 60", retry_after=60),
+        refused(429, "Too Many Requests: retry after 5", retry_after=5),
+    )
+    await asyncio.gather(channel.send(PART), channel.send(PART))
+    watch.at += 30
+    assert isinstance(await channel.send(PART), NotSent)
+    assert len(faults.calls) == 2
 
 
 @one_loop
@@ -288,7 +483,15 @@ async def test_a_blank_text_is_rejected_and_not_sent(channel: Channel, faults: T
 
 
 @pytest.mark.parametrize(
-    "part", [replace(PART, text="x" * 4097), replace(PART, thread="a"), replace(PART, reply_to="")]
+    "part",
+    [
+        replace(PART, text="x" * 4097),
+        *(
+            replace(PART, thread=thread)
+            for thread in ("a", "", "-7", "direct:", "direct:x", "business:", "business:a b")
+        ),
+        replace(PART, reply_to=""),
+    ],
 )
 @one_loop
 async def test_what_telegram_cannot_take_is_rejected_and_not_sent(
@@ -303,11 +506,12 @@ async def test_typing_is_shown_in_the_topic_and_its_failure_is_nobodys_business(
     channel: Channel, faults: TelegramFaults
 ) -> None:
     faults.begin(Answer(200, {"ok": True, "result": True}), refused(403, "Forbidden"), DROP)
-    for thread in ("7", None, "no number"):
+    for thread in ("7", None, "no number", "direct:7", "business:bc1"):
         await channel.typing("42", thread, None)
     assert [(call.method, call.fields) for call in faults.calls] == [
         ("sendChatAction", {"chat_id": "42", "action": "typing", "message_thread_id": "7"}),
         ("sendChatAction", {"chat_id": "42", "action": "typing"}),
+        ("sendChatAction", {"chat_id": "42", "action": "typing", "business_connection_id": "bc1"}),
     ]
 
 

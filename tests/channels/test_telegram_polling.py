@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from lo_bot_api_emulator import LoBotApiEmulator
 
-from channels.message import Inbound
+from channels.message import Inbound, Incoming, Membership
 from channels.telegram.bot import TelegramSection, open_bot
+from channels.telegram.inbound import ALLOWED_UPDATES
 from channels.telegram.polling import poll
 from tests.support.telegram_faults import DROP, HANG, Answer, TelegramFaults, ok, refused, serving, telegram_faults
+from tests.support.telegram_server import TelegramServer
 
 TOKEN = "99:AAbbCCddEEffGGhhIIjjKKllMM-_"
 SECTION = TelegramSection.model_validate({"token": TOKEN})
@@ -41,13 +42,17 @@ class Received:
 
     def __init__(self, *failures: Exception | None) -> None:
         self.all: list[Inbound] = []
+        self.memberships: list[Membership] = []
         self._failures = list(failures)
         self._news = asyncio.Event()
 
-    async def __call__(self, inbound: Inbound) -> None:
+    async def __call__(self, inbound: Incoming) -> None:
         failure = self._failures.pop(0) if self._failures else None
         if failure:
             raise failure
+        if isinstance(inbound, Membership):
+            self.memberships.append(inbound)
+            return
         self.all.append(inbound)
         self._news.set()
 
@@ -63,7 +68,7 @@ class Received:
 
 @asynccontextmanager
 async def polling(
-    url: str, receive: Callable[[Inbound], Awaitable[object]], first_pause: float = 0.01, **options: Any
+    url: str, receive: Callable[[Incoming], Awaitable[object]], first_pause: float = 0.01, **options: Any
 ) -> AsyncIterator[asyncio.Event]:
     """Poll as long as the block lasts, then stop, and fail if that takes long."""
     stopping = asyncio.Event()
@@ -82,7 +87,7 @@ def offsets(faults: TelegramFaults) -> list[str | None]:
 
 
 async def test_messages_of_an_independent_bot_api_arrive_once_and_in_order_though_recording_failed() -> None:
-    emulator = LoBotApiEmulator()
+    emulator = TelegramServer()
     received = Received(None, ConnectionError("the database is away"))
     async with serving(emulator.app()) as url:
         for text in ("uno", "dos"):
@@ -96,7 +101,7 @@ async def test_messages_of_an_independent_bot_api_arrive_once_and_in_order_thoug
 
 
 async def test_a_webhook_that_is_set_is_removed_if_asked_and_its_waiting_updates_arrive() -> None:
-    emulator = LoBotApiEmulator(allow_insecure_loopback_webhooks=True)
+    emulator = TelegramServer()
     received = Received()
     async with serving(emulator.app()) as url:
         bot = open_bot(SECTION, url)
@@ -121,19 +126,57 @@ async def test_a_webhook_is_left_alone_unless_asked(faults: TelegramFaults) -> N
     assert faults.calls[0].fields == {"drop_pending_updates": "false"}
 
 
-async def test_only_messages_are_asked_for_and_the_request_is_held(faults: TelegramFaults) -> None:
+async def test_what_is_read_is_asked_for_and_the_request_is_held(faults: TelegramFaults) -> None:
     faults.begin(ME, HANG)
     async with polling(faults.url, Received()):
         call = await faults.call(2)
     assert call.bot == TOKEN
-    assert call.fields == {"timeout": "20", "allowed_updates": ["message"]}
+    assert call.fields == {"timeout": "20", "allowed_updates": list(ALLOWED_UPDATES)}
+
+
+async def test_word_of_a_chat_that_shut_the_bot_out_is_handed_in_between_the_messages(faults: TelegramFaults) -> None:
+    received = Received()
+    shut_out = {"chat": {"id": 42, "type": "private"}, "new_chat_member": {"status": "kicked"}}
+    faults.begin(ME, ok([{"update_id": 1, "my_chat_member": shut_out}, {"update_id": 2, "news": {}}]), HANG)
+    async with polling(faults.url, received):
+        await faults.call(3)
+    assert received.memberships == [Membership("acme", "telegram", "42", is_in=False)]
+    assert offsets(faults) == [None, "3"]
+
+
+MENU = {"": {"help": "What I can do"}, "es": {"help": "Lo que puedo hacer"}}
+
+
+async def test_the_bots_menu_is_set_in_each_language_when_polling_starts(faults: TelegramFaults) -> None:
+    faults.begin(ME)
+    faults.fallbacks["getUpdates"] = HANG
+    async with polling(faults.url, Received(), commands=MENU):
+        await faults.call(4)
+    told = [call.fields for call in faults.calls if call.method == "setMyCommands"]
+    assert told == [
+        {"commands": [{"command": "help", "description": "What I can do"}]},
+        {"commands": [{"command": "help", "description": "Lo que puedo hacer"}], "language_code": "es"},
+    ]
+
+
+async def test_a_menu_that_is_refused_or_hangs_keeps_no_message_waiting(
+    faults: TelegramFaults, caplog: pytest.LogCaptureFixture
+) -> None:
+    for fault in (refused(400, "Bad Request: BOT_COMMAND_INVALID"), HANG, DROP):
+        received = Received()
+        faults.begin(ME)
+        faults.fallbacks["setMyCommands"] = fault
+        faults.fallbacks["getUpdates"] = updates(message("hola"))
+        async with polling(faults.url, received, commands=MENU):
+            await received.number(1)
+    assert TOKEN not in caplog.text
 
 
 async def test_an_update_is_confirmed_only_when_it_is_recorded(faults: TelegramFaults) -> None:
     faults.begin(ME, updates(message("uno"), message("dos", chat={"id": 1, "type": "channel"})), HANG)
     arrived, recorded = asyncio.Event(), asyncio.Event()
 
-    async def receive(inbound: Inbound) -> None:
+    async def receive(_: Incoming) -> None:
         arrived.set()
         await recorded.wait()
 
@@ -249,7 +292,8 @@ async def test_stopping_lets_a_message_be_recorded_and_takes_no_other(faults: Te
     begun, go_on = asyncio.Event(), asyncio.Event()
     finished: list[str] = []
 
-    async def receive(inbound: Inbound) -> None:
+    async def receive(inbound: Incoming) -> None:
+        assert isinstance(inbound, Inbound)
         begun.set()
         await go_on.wait()
         finished.append(inbound.text)

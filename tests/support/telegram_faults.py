@@ -21,6 +21,8 @@ class Answer:
 
 HANG = "hang"
 """Take the request and never answer."""
+HOLD = "hold"
+"""Take the request and answer once the test lets it go."""
 DROP = "drop"
 """Take the request and close the connection."""
 
@@ -53,20 +55,27 @@ class Call:
 
 @dataclass
 class TelegramFaults:
-    """Answers each call with the next of `answers`; without any, a send is accepted and the rest is `true`."""
+    """Answers each call with the next of `answers`; without any, as `fallbacks` say: a send is accepted, the rest is `true`."""
 
     url: str = ""
     calls: list[Call] = field(default_factory=list)
     answers: deque[Answer | str] = field(default_factory=deque)
+    fallbacks: dict[str, Answer | str] = field(default_factory=dict)
+    """What a method is answered when no answer is left."""
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     dropped: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a client gave up a call that hung."""
+    _held_for: "asyncio.Future[Answer]" = field(init=False, repr=False)
 
     def begin(self, *answers: Answer | str) -> None:
         """Forget what was and answer thus from here on."""
         self.calls.clear()
         self.answers = deque(answers)
         self.dropped.clear()
+
+    def let_go(self, answer: Answer) -> None:
+        """Answer what is held, thus."""
+        self._held_for.set_result(answer)
 
     async def call(self, number: int) -> Call:
         """Wait until the call of that number, counted from 1, has been read; it may not be answered yet."""
@@ -79,14 +88,18 @@ class TelegramFaults:
         fields = {name: _read(str(value)) for name, value in (await request.post()).items()}
         method, token = request.match_info["method"], request.match_info["token"]
         self.calls.append(Call(method, fields, token, asyncio.get_running_loop().time()))
-        fallback = accepted() if method == "sendMessage" else ok(True)
+        fallback = self.fallbacks.get(method, accepted() if method == "sendMessage" else ok(True))
         answer = self.answers.popleft() if self.answers else fallback
+        if answer == HOLD:
+            self._held_for = asyncio.get_running_loop().create_future()
         self.arrived.set()
         if answer == HANG:
             try:
                 await asyncio.Event().wait()
             finally:
                 self.dropped.set()
+        if answer == HOLD:
+            answer = await self._held_for
         if answer == DROP:
             assert request.transport is not None
             request.transport.close()

@@ -1,5 +1,6 @@
 """An independent Bot API in which people write and read, and a bot's token can be revoked."""
 
+import json
 from typing import Any
 
 from aiohttp import web
@@ -28,7 +29,12 @@ class TelegramServer(LoBotApiEmulator):  # type: ignore[misc]  # it ships no typ
 
     async def read_request(self, request: web.Request) -> Any:
         fields, uploads = await super().read_request(request)
-        fields.pop("link_preview_options", None)  # Telegram knows it, the emulator does not
+        # What Telegram knows and the emulator does not.
+        fields.pop("link_preview_options", None)
+        if isinstance(kinds := fields.get("allowed_updates"), str):
+            fields["allowed_updates"] = json.dumps(
+                [one for one in json.loads(kinds) if one != "stopped_message_generation"]
+            )
         return fields, uploads
 
     async def handle(self, request: web.Request) -> web.Response:
