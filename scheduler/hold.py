@@ -12,6 +12,8 @@ CHANNEL_PAUSED = "channel paused"
 """The tenant has no working sender on the channel; ends when its configuration is applied."""
 WINDOW_CLOSED = "window closed"
 """The channel carries no free text now; ends when the customer writes."""
+TOPIC_GONE = "topic gone"
+"""The topic it belongs in is gone or closed; ends when somebody writes in that very topic, or the configuration is applied."""
 
 RELEASE = f"""
 with released as (
@@ -29,6 +31,11 @@ ENDED_BY = {
     CHANNEL_PAUSED: "select from tenants where bucket = :bucket and tenant = :tenant for share",
     WINDOW_CLOSED: """
         select from conversations where bucket = :bucket and tenant = :tenant and id = :conversation for no key update
+    """,
+    TOPIC_GONE: """
+        select from conversations v join tenants t on t.bucket = v.bucket and t.tenant = v.tenant
+         where v.bucket = :bucket and v.tenant = :tenant and v.id = :conversation
+           for no key update of v for share of t
     """,
 }
 

@@ -178,6 +178,23 @@ async def mark_answered(connection: AsyncConnection, tenant: str, conversation: 
     await connection.execute(ANSWERED, {"bucket": bucket_of(tenant), "tenant": tenant, "id": conversation, "seq": seq})
 
 
+OF_ADDRESS = """
+select v.id
+  from contacts c
+  join conversations v on v.bucket = c.bucket and v.tenant = c.tenant and v.contact = c.id
+ where c.bucket = :bucket and c.tenant = :tenant and c.channel = :channel and c.address_key = :address_key
+ order by v.id
+ limit 1
+"""
+
+
+async def of_address(connection: AsyncConnection, tenant: str, channel: str, address_key: str) -> int | None:
+    """Return the first conversation with the contact of an address, in whatever thread; None with whom nobody has spoken."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "channel": channel, "address_key": address_key}
+    found: int | None = await connection.scalar(sql(OF_ADDRESS), given)
+    return found
+
+
 OF_THE_SAME = """
 select other.id
   from conversations v

@@ -3,10 +3,12 @@
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from scheduler import settle
 from scheduler.clock import Clock
-from scheduler.hold import CHANNEL_PAUSED, WINDOW_CLOSED, release
+from scheduler.hold import CHANNEL_PAUSED, ENDED_BY, TOPIC_GONE, WINDOW_CLOSED, keep_waiting, release
 from store.database import Database
 from tests.support.claims import fields, take
 from tests.support.clock import MovableClock
@@ -123,3 +125,35 @@ async def test_what_was_held_is_said_before_what_came_after_it(
         await a_turn(connection, clock, conversation)
     await do_release(database, clock, WINDOW_CLOSED)
     assert [task.id for task in await take(database, clock)] == [waiting]
+
+
+@pytest.mark.parametrize(
+    ("hold", "ended_by"),
+    [
+        (CHANNEL_PAUSED, {"tenants"}),
+        (WINDOW_CLOSED, {"conversations"}),
+        (TOPIC_GONE, {"tenants", "conversations"}),
+    ],
+)
+async def test_whoever_would_end_a_hold_waits_while_a_task_is_being_held_and_nobody_else_does(
+    database: Database, clock: MovableClock, conversation: int, hold: str, ended_by: set[str]
+) -> None:
+    async with database.transaction() as connection:
+        await a_turn(connection, clock, conversation)
+    (task,) = await take(database, clock)
+    changes = {
+        "tenants": "update tenants set revision = revision + 1",
+        "conversations": "update conversations set last_seq = last_seq + 1",
+    }
+    waits = set()
+    async with database.transaction() as holding:
+        await keep_waiting(holding, task, hold)
+        for table, change in changes.items():
+            try:
+                async with database.transaction() as changing:
+                    await changing.execute(text("set local lock_timeout = '20ms'"))
+                    await changing.execute(text(change))
+            except DBAPIError:
+                waits.add(table)
+    assert waits == ended_by
+    assert set(ENDED_BY) == {CHANNEL_PAUSED, WINDOW_CLOSED, TOPIC_GONE}

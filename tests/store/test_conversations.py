@@ -158,3 +158,16 @@ async def test_half_a_lane_cannot_be_written(acme: Database) -> None:
     with pytest.raises(IntegrityError, match="lane_is_whole"):
         async with acme.transaction() as connection:
             await connection.execute(text("update conversations set lane_task = 1"))
+
+
+async def test_of_the_conversations_with_an_address_the_first_is_found_and_of_nobody_elses(acme: Database) -> None:
+    ana = await meet(acme, "whatsapp:+1", "+1")
+    first, _ = await opened(acme, ana, "7"), await opened(acme, ana)
+    async with acme.transaction() as connection:
+        for asked, expected in [
+            (("acme", "whatsapp", "+1"), first),
+            (("acme", "whatsapp", "+2"), None),
+            (("acme", "telegram", "+1"), None),
+            (("globex", "whatsapp", "+1"), None),
+        ]:
+            assert await conversations.of_address(connection, *asked) == expected
