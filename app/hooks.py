@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.inbox import receive
+from app.inbox import receive, take_in
 from app.service import Service
 from app.settings import Settings
 from app.speak import did_not_arrive, go_on
 from app.tenants_file import TenantConfig
 from channels.errors import Malformed, Refused
-from channels.message import Inbound
+from channels.message import Incoming
 from channels.request import Problem, read_body, read_json
 from channels.telegram import inbound as telegram
 from channels.telegram.bot import TelegramSection, open_bot
@@ -36,6 +36,11 @@ FORBIDDEN = "The request is not proved to come from the provider. Nothing was ke
 def telegram_secret(box: SecretBox, tenant: str, bot_id: str) -> str:
     """Return the secret that Telegram is told when the webhook is set, and repeats with each update."""
     return box.derive(f"telegram webhook {tenant} {bot_id}")
+
+
+def telegram_url(settings: Settings, tenant: str) -> str:
+    """Return where Telegram is told to bring a tenant's updates, for a service with a public address."""
+    return f"{settings.public_url}/hooks/telegram/{tenant}"
 
 
 def hook_routes(service: Service, settings: Settings) -> list[Route]:
@@ -60,13 +65,13 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
             raise Problem(403, FORBIDDEN) from refused
         update = await read_json(request)
         try:
-            inbound = await read_update(update, tenant.tenant, section)
+            incoming = await read_update(update, tenant.tenant, section)
         except Malformed:
             return Response()  # theirs, but nothing to answer: were it not accepted, it would come again
-        await receive(service, inbound)
+        await take_in(service, incoming)
         return Response()
 
-    async def read_update(update: Mapping[str, Any], tenant: str, section: TelegramSection) -> Inbound:
+    async def read_update(update: Mapping[str, Any], tenant: str, section: TelegramSection) -> Incoming:
         bot = section.bot_id
         try:
             return telegram.read_update(update, tenant, bot, bot_names.get(bot))

@@ -1,7 +1,8 @@
 """Story one: a message came.
 
 1. `receive`: contact and conversation are found or opened, the message is recorded and its turn booked, in one
-   transaction, before the channel is told that it arrived. A repeat stops at its provider's id.
+   transaction, before the channel is told that it arrived. A repeat stops at its provider's id. What asks the service
+   itself for something (a command, a word of opting out) is done in that transaction, and its turn needs no model.
 2. `answer`: the poller has claimed the turn and holds the conversation's lane. The agent reads what was said and answers.
    If the customer wrote more meanwhile, and nothing has been booked yet, it reads again: one answer to all of it.
 """
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -20,19 +22,22 @@ from agent import turn
 from agent.context import TurnContext
 from agent.errors import AgentError, NothingToSay, TooSlow, UnknownModel
 from agent.phrases import phrase
+from app import commands
 from app.service import Service, language_of, voice_of
 from app.speak import Speech
 from app.tenants_file import TenantConfig
 from channels import optout
-from channels.message import REACHABLE, Inbound, Origin, Received
+from channels.message import REACHABLE, Inbound, Incoming, Membership, Origin, Received
 from channels.optout import Wish
+from channels.telegram.commands import Command
+from channels.telegram.commands import read as read_command
 from scheduler import settle
 from scheduler.book import Booking, book
 from scheduler.cancel import cancel
 from scheduler.errors import TryAgain
 from scheduler.find import Found, booked_for_the_same, pending_followups
 from scheduler.gather import gather_turn, has_turn
-from scheduler.hold import WINDOW_CLOSED, release
+from scheduler.hold import TOPIC_GONE, WINDOW_CLOSED, release
 from scheduler.poller import DUE
 from scheduler.retry import BUDGET
 from scheduler.task import Task
@@ -64,19 +69,45 @@ OPTED_OUT = (
 )
 
 
+async def take_in(service: Service, incoming: Incoming) -> None:
+    """Take in what a provider tells us; committed when this returns. Raises what `receive` raises."""
+    if isinstance(incoming, Membership):
+        await note_membership(service, incoming)
+    else:
+        await receive(service, incoming)
+
+
+async def note_membership(service: Service, word: Membership) -> None:
+    """Note that a chat has shut the tenant's sender out, or let it in again: what is pending there is skipped, or said.
+
+    Of a chat in which nobody has spoken nothing is kept.
+    """
+    async with service.database.transaction() as connection:
+        conversation = await conversations.of_address(connection, word.tenant, word.channel, word.address_key)
+        if conversation is None:
+            return
+        change = contacts.go_on if word.is_in else contacts.stop
+        await change(connection, word.tenant, conversation, "provider")
+
+
 async def receive(service: Service, inbound: Inbound) -> Received:
     """Record a customer's message and book the turn that answers it; committed when this returns.
 
     Raises what `Service.tenant` raises, and TenantFileError for a tenant that is not there.
     """
     tenant = None if inbound.channel == "web" else await service.tenant_called(inbound.tenant)
-    wish = optout.read(inbound.text, tenant.languages, tenant.opt_out) if tenant else None
+    command = read_command(inbound.text) if inbound.channel == "telegram" else None
+    wish: Wish | None = None
+    if command is not None:
+        wish = "stop" if command.name == "stop" else None
+    elif tenant is not None:
+        wish = optout.read(inbound.text, tenant.languages, tenant.opt_out)
     key = f"{inbound.channel}:{inbound.provider_id}"
     try:
-        received = await _record(service, tenant, inbound, key, wish)
+        received = await _record(service, tenant, inbound, key, command, wish)
     except IntegrityError:
         # Two processes took in the same message at the same moment: the other one's row stands.
-        received = await _record(service, tenant, inbound, key, wish)
+        received = await _record(service, tenant, inbound, key, command, wish)
     if wish == "stop":  # of a repeat too: the first time may have been cut off here
         await _cancel_all(service, inbound.tenant, received.conversation)
     if received.is_new:
@@ -87,7 +118,12 @@ async def receive(service: Service, inbound: Inbound) -> Received:
 
 
 async def _record(
-    service: Service, tenant: TenantConfig | None, inbound: Inbound, key: str, wish: Wish | None
+    service: Service,
+    tenant: TenantConfig | None,
+    inbound: Inbound,
+    key: str,
+    command: Command | None,
+    wish: Wish | None,
 ) -> Received:
     async with service.database.transaction() as connection:
         known = await messages.seq_of_inbound(connection, inbound.tenant, key)
@@ -104,6 +140,10 @@ async def _record(
         )
         opened = await conversations.open_with(connection, contact, inbound.thread, now=service.clock.override())
         is_quick = opened.silence is not None and opened.silence < QUICK
+        asked: dict[str, Any] | None = None
+        if tenant is not None and command is not None and command.name != "stop":
+            # Before the conversation is locked by its new message: the task before its conversation, as everybody locks them.
+            asked = await _obey(service, connection, tenant, opened.id, command)
         seq = await messages.add(
             connection,
             inbound.tenant,
@@ -115,10 +155,15 @@ async def _record(
             inbound_key=key,
         )
         if tenant is not None:  # the web carries free text at any time, to whoever has opened the page
-            waited = await release(connection, service.clock, inbound.tenant, WINDOW_CLOSED, conversation=opened.id)
+            waited = 0
+            for hold in (WINDOW_CLOSED, TOPIC_GONE) if inbound.channel == "telegram" else (WINDOW_CLOSED,):
+                waited += await release(connection, service.clock, inbound.tenant, hold, conversation=opened.id)
             if opened.stopped == "provider":
                 await contacts.go_on(connection, inbound.tenant, opened.id, "provider")
-            if wish:
+            if asked is not None:
+                await _book_words(service, connection, inbound, opened.id, asked)
+                return Received(opened.id, seq, is_new=True)
+            if wish == "stop" or (wish == "start" and opened.stopped == "customer"):
                 await _grant(service, connection, tenant, inbound, opened.id, seq, wish)
                 return Received(opened.id, seq, is_new=True)
             if inbound.is_tap and waited and not await has_turn(connection, inbound.tenant, opened.id):
@@ -135,6 +180,16 @@ async def _record(
             pause=GATHER if inbound.channel != "web" else GATHER_ON_WEB if is_quick else timedelta(),
         )
     return Received(opened.id, seq, is_new=True)
+
+
+async def _obey(
+    service: Service, connection: AsyncConnection, tenant: TenantConfig, conversation: int, command: Command
+) -> dict[str, Any]:
+    """Do what a command asks for, and return what is to be said of it, as a turn's payload."""
+    asked = await commands.obey(service, connection, tenant, conversation, command)
+    if command.name == "start" and await contacts.go_on(connection, tenant.tenant, conversation, "customer"):
+        asked["phrase"] = "opted_in"
+    return asked
 
 
 async def _grant(
@@ -155,17 +210,24 @@ async def _grant(
         assert found is not None
         said = {"phrase": "opted_out" if wish == "stop" else "opted_in"}
         language = language_of(tenant, found, inbound.text)
-        turn_of = Booking(
-            tenant=tenant.tenant,
-            kind="turn",
-            due=timedelta(),
-            conversation=conversation,
-            channel=inbound.channel,
-            payload=said | {"language": language},
-            reply_to=inbound.reply_to,
-            lane=True,
-        )
-        await book(connection, service.clock, turn_of)
+        await _book_words(service, connection, inbound, conversation, said | {"language": language})
+
+
+async def _book_words(
+    service: Service, connection: AsyncConnection, inbound: Inbound, conversation: int, payload: dict[str, Any]
+) -> None:
+    """Book the turn that says what needs no model."""
+    turn_of = Booking(
+        tenant=inbound.tenant,
+        kind="turn",
+        due=timedelta(),
+        conversation=conversation,
+        channel=inbound.channel,
+        payload=payload,
+        reply_to=inbound.reply_to,
+        lane=True,
+    )
+    await book(connection, service.clock, turn_of)
 
 
 async def _cancel_all(service: Service, tenant: str, conversation: int) -> None:
@@ -185,8 +247,8 @@ async def answer(service: Service, task: Task) -> None:
     """Answer what the customer has written and nobody has answered yet, and settle the turn."""
     tenant = await service.tenant_of(task)
     read = await _read(service, tenant, task)
-    if task.text is None and (name := task.payload.get("phrase")):
-        words = phrase(str(name), str(task.payload.get("language")), business=tenant.name)
+    if task.text is None and task.payload.get("phrase"):
+        words = await commands.words_for(service, tenant, read.conversation, task.payload)
         await Speech(service, tenant, read.conversation, task, words, kind="reply").say()
         return
     if task.text is not None:  # written before, and cut off or refused on its way out
@@ -270,12 +332,19 @@ async def _read(service: Service, tenant: TenantConfig, task: Task) -> _Read:
             most=UNANSWERED,
             history=tenant.agent.history,
         )
+        if conversation.channel == "telegram":  # a command has a turn of its own
+            said = sorted([*said, *filter(_is_command, unanswered)], key=lambda message: message.seq)
+            unanswered = [message for message in unanswered if not _is_command(message)]
         booked_before: Sequence[Found] = []
         if unanswered:
             booked_before = await booked_for_the_same(
                 connection, task.tenant, conversation.id, turn=task.id, since=unanswered[0].at
             )
     return _Read(conversation, said, unanswered, booked_before, now)
+
+
+def _is_command(message: Message) -> bool:
+    return read_command(message.text) is not None
 
 
 async def _conversation(connection: AsyncConnection, task: Task) -> Conversation:
@@ -287,7 +356,9 @@ async def _conversation(connection: AsyncConnection, task: Task) -> Conversation
 async def _context(service: Service, tenant: TenantConfig, read: _Read, task: Task) -> TurnContext:
     conversation, unanswered, now = read.conversation, read.unanswered, read.now
     channel = None if conversation.channel == "web" else await service.channel(tenant, conversation.channel)
-    origin = Origin(conversation.channel, conversation.address, conversation.last_inbound_at)
+    origin = Origin(
+        conversation.channel, conversation.address, conversation.last_inbound_at, thread=conversation.thread
+    )
 
     def assess(due: datetime) -> tuple[bool, str]:
         if conversation.stopped == "customer":

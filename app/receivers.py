@@ -12,7 +12,8 @@ from functools import partial
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.inbox import receive
+from app.commands import menu
+from app.inbox import take_in
 from app.service import Service
 from app.settings import Settings
 from app.tenants_file import UNUSABLE, TenantConfig
@@ -106,9 +107,10 @@ class Receivers:
         asking = poll(
             section,
             self._settings.telegram_api_url,
-            partial(receive, self._service),
+            partial(take_in, self._service),
             config.tenant,
             stop,
+            commands=menu(config),
             remove_webhook=section.receive == "polling",
         )
         self._asking[bot] = (config, stop, asyncio.create_task(asking, name=f"telegram {config.tenant}"))

@@ -41,7 +41,7 @@ from channels.message import (
 from channels.web import outbound as web
 from scheduler import operate, settle
 from scheduler.errors import LostClaim
-from scheduler.hold import CHANNEL_PAUSED, WINDOW_CLOSED, keep_waiting
+from scheduler.hold import CHANNEL_PAUSED, TOPIC_GONE, WINDOW_CLOSED, keep_waiting
 from scheduler.retry import BUDGET, LONGEST, backoff
 from scheduler.task import Task
 from scheduler.when import known_zone
@@ -72,15 +72,21 @@ async def pause(
     `known` is the tenant as we found it, None if it could not be used; `more` is for `settle.give_back`.
     """
     await keep_waiting(connection, task, CHANNEL_PAUSED)
+    if await _is_applied_since(service, connection, task, known):
+        await settle.give_back(connection, service.clock, task, delay=timedelta(seconds=FRESH), **more)
+    else:
+        await settle.give_back(connection, service.clock, task, hold=CHANNEL_PAUSED, **more)
+
+
+async def _is_applied_since(
+    service: Service, connection: AsyncConnection, task: Task, known: TenantConfig | None
+) -> bool:
     row = await tenants.find(connection, task.tenant)
     try:
         now = from_stored(row.config, service.box) if row else None
     except UNUSABLE:
         now = None
-    if now != known:
-        await settle.give_back(connection, service.clock, task, delay=timedelta(seconds=FRESH), **more)
-    else:
-        await settle.give_back(connection, service.clock, task, hold=CHANNEL_PAUSED, **more)
+    return now != known
 
 
 async def go_on(
@@ -219,7 +225,9 @@ class Speech:
 
     def _reach(self, channel: Channel, so_far: Sequence[Delivery]) -> Reach:
         written, now = self.conversation, self.task.claimed_at
-        origin = Origin(written.channel, written.address, written.last_inbound_at, _refused_at(channel, so_far))
+        origin = Origin(
+            written.channel, written.address, written.last_inbound_at, _refused_at(channel, so_far), written.thread
+        )
         return channel.assess(origin, now, now)
 
     async def _wait_for_customer(self, channel: Channel, so_far: Sequence[Delivery], reason: str | None = None) -> bool:
@@ -252,6 +260,30 @@ class Speech:
             keep=channel.waits,
         )
         return True
+
+    async def _wait_for_topic(self, connection: AsyncConnection, channel: Channel | None, reason: str) -> None:
+        """Hold the task until somebody writes in its topic, or its tenant is applied; try again soon if that has just been.
+
+        Never said in the chat beside it: others read there.
+        """
+        await keep_waiting(connection, self.task, TOPIC_GONE)
+        found = await conversations.find(connection, self.task.tenant, self.conversation.id)
+        is_open_again = found is not None and found.last_seq != self.conversation.last_seq
+        if not is_open_again:
+            is_open_again = await _is_applied_since(self.service, connection, self.task, self.tenant)
+        await settle.give_back(
+            connection,
+            self.service.clock,
+            self.task,
+            delay=timedelta(seconds=FRESH) if is_open_again else None,
+            hold=None if is_open_again else TOPIC_GONE,
+            error=reason,
+            is_fault=False,
+            is_unsent=True,
+            words=self.words,
+            keep=channel.waits if channel else None,
+        )
+        log.warning("task %d of tenant %s waits: %s", self.task.id, self.task.tenant, reason)
 
     async def _send_template(self, channel: Channel, so_far: Sequence[Delivery]) -> None:
         """Send what the channel carries now: the message in a template, or word that it waits for the customer."""
@@ -445,6 +477,8 @@ class Speech:
                     case Rejected(reason, tenant_fault=True) if not has_begun:
                         await self._pause(connection, reason)
                         log.error("%s of tenant %s is refused: %s", self.task.channel, self.task.tenant, reason)
+                    case Rejected(reason, is_place_gone=True) if not has_begun:
+                        await self._wait_for_topic(connection, channel, reason)
                     case Rejected():
                         await self._settle_rejected(connection, channel, delivery, outcome, has_begun=has_begun)
                     case NotSent():

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from channels.channel import Channel
 from channels.telegram.outbound import TelegramChannel
 from channels.whatsapp.outbound import WhatsAppChannel
 from scheduler.clock import Clock
-from scheduler.hold import CHANNEL_PAUSED, release
+from scheduler.hold import CHANNEL_PAUSED, TOPIC_GONE, release
 from scheduler.poller import DUE, Poller
 from scheduler.task import Task
 from store import tenants
@@ -69,12 +70,16 @@ def performer(service: Service) -> Callable[[Task], Awaitable[None]]:
     return perform
 
 
-def channel_maker(settings: Settings) -> Callable[[TenantConfig, str], Channel | None]:
+def channel_maker(settings: Settings, clock: Clock) -> Callable[[TenantConfig, str], Channel | None]:
     """Return what makes a tenant's sender on a network channel, pointed where the settings say."""
+
+    def seconds() -> float:
+        at = clock.override()
+        return time.monotonic() if at is None else at.timestamp()
 
     def make(tenant: TenantConfig, name: str) -> Channel | None:
         if name == "telegram" and tenant.channels.telegram is not None:
-            return TelegramChannel(tenant.channels.telegram, settings.telegram_api_url)
+            return TelegramChannel(tenant.channels.telegram, settings.telegram_api_url, now=seconds)
         if name == "whatsapp" and tenant.channels.whatsapp is not None:
             public = settings.public_url
 
@@ -148,7 +153,7 @@ async def _service(settings: Settings, database: Database, model: Model | None, 
         box=SecretBox(secret_key(settings)),
         answering=answering_agent(),
         returning=returning_agent(),
-        make_channel=channel_maker(settings),
+        make_channel=channel_maker(settings, clock),
     )
     database.on_commit = service.counts.committed
     await signals.start()
@@ -170,7 +175,8 @@ async def apply_tenants(service: Service, configs: list[TenantConfig]) -> dict[s
             changed[config.tenant] = await tenants.apply(
                 connection, config.tenant, tenants_file.to_stored(config, service.box), tenants_file.senders(config)
             )
-            await release(connection, service.clock, config.tenant, CHANNEL_PAUSED)
+            for hold in (CHANNEL_PAUSED, TOPIC_GONE):
+                await release(connection, service.clock, config.tenant, hold)
     service.signals.hint(DUE)
     return changed
 

@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from sqlalchemy import text
@@ -13,11 +13,15 @@ from agent.errors import UnknownModel
 from agent.models import check_model
 from app.cli.run import run
 from app.database import open_database
+from app.hooks import telegram_url
+from app.receivers import is_polled
 from app.service import OLDEST_DUE_LIMIT
 from app.settings import Settings, secret_key
 from app.tenants_file import TenantConfig, TenantFileError, from_stored
 from channels.errors import NotDone
 from channels.whatsapp.contents import Contents, gaps, judge
+from channels.telegram.bot import open_bot
+from channels.telegram.inbound import ALLOWED_UPDATES
 from scheduler.find import oldest_due
 from store import tenants
 from store.database import Database
@@ -26,6 +30,8 @@ from store.secrets import SecretBox, WrongKey
 
 TWILIO_TIMEOUT = 10.0
 """Seconds for one tenant's templates: whoever asks a doctor waits."""
+if TYPE_CHECKING:
+    from aiogram.types import WebhookInfo
 
 
 async def _doctor(settings: Settings, as_json: bool) -> None:
@@ -36,7 +42,7 @@ async def _doctor(settings: Settings, as_json: bool) -> None:
 
     async with open_database(settings, is_patient=False) as database:
         await _look_at_database(database, note)
-        await _look_at_tenants(database, settings, note)
+        await look_at_bots(await _look_at_tenants(database, settings, note), settings, note)
     try:
         if settings.model:
             check_model(settings.model)
@@ -69,7 +75,8 @@ async def _look_at_database(database: Database, note: Any) -> None:
     )
 
 
-async def _look_at_tenants(database: Database, settings: Settings, note: Any) -> None:
+async def _look_at_tenants(database: Database, settings: Settings, note: Any) -> list[TenantConfig]:
+    """Return those that can be used."""
     try:
         async with database.transaction() as connection:
             rows = await tenants.find_all(connection)
@@ -77,11 +84,13 @@ async def _look_at_tenants(database: Database, settings: Settings, note: Any) ->
             states = [f"{count} {state}" for state, count in counted]
             age = await oldest_due(connection, None)
     except SQLAlchemyError:
-        return  # the schema's check says what to do
+        return []  # the schema's check says what to do
+    usable: list[TenantConfig] = []
     box = SecretBox(secret_key(settings))
     for row in rows:
         try:
             config = from_stored(row.config, box)
+            usable.append(config)
             names = [name for name in ("web", "telegram", "whatsapp") if getattr(config.channels, name) is not None]
             if config.agent.model is not None:
                 check_model(config.agent.model)
@@ -99,6 +108,55 @@ async def _look_at_tenants(database: Database, settings: Settings, note: Any) ->
         note("tasks", False, f"{counts}; one has been due for {age:.0f} s: start vuelvo serve or vuelvo work")
     else:
         note("tasks", True, counts)
+    return usable
+
+
+async def look_at_bots(configs: list[TenantConfig], settings: Settings, note: Any) -> None:
+    """Note of each tenant's Telegram bot, `note(check, is_well, words)`, whether its webhook is as it should be."""
+    for config in configs:
+        section = config.channels.telegram
+        if section is None:
+            continue
+        bot = open_bot(section, settings.telegram_api_url)
+        # It takes seconds to import; open_bot has done so.
+        from aiogram.exceptions import TelegramNotFound, TelegramUnauthorizedError  # noqa: PLC0415
+
+        name = f"telegram {config.tenant}"
+        try:
+            info = await bot.get_webhook_info(request_timeout=10)
+        except (TelegramUnauthorizedError, TelegramNotFound):
+            advice = "put the one @BotFather shows into the tenant's file"
+            note(name, False, f"Telegram refuses the token of bot {section.bot_id}: {advice}")
+        except Exception as problem:  # aiogram raises much besides its own errors
+            note(name, False, f"Telegram does not tell the webhook of bot {section.bot_id} ({type(problem).__name__})")
+        else:
+            note(name, *_judge_webhook(config, settings, info))
+        finally:
+            await bot.session.close()
+
+
+def _judge_webhook(config: TenantConfig, settings: Settings, info: "WebhookInfo") -> tuple[bool, str]:
+    """Tell whether a bot's webhook is as it should be, and what it is."""
+    shown = [f"webhook {info.url}" if info.url else "no webhook", f"{info.pending_update_count} updates waiting"]
+    if info.last_error_message:
+        shown.append(f"last error: {info.last_error_message}")
+    section, expected = config.channels.telegram, telegram_url(settings, config.tenant)
+    again = f"vuelvo telegram set-webhook --tenant {config.tenant}"
+    problem = None
+    if is_polled(config, settings):
+        if info.url and section is not None and section.receive != "polling":
+            problem = (
+                f"nothing is heard while that is set: set VUELVO_PUBLIC_URL and run {again}, or write receive: polling"
+            )
+    elif settings.public_url is None:
+        problem = "it is to be a webhook, but there is no address: set VUELVO_PUBLIC_URL"
+    elif info.url != expected:
+        problem = f"it should be {expected}: {again}"
+    elif info.allowed_updates is not None and set(info.allowed_updates) != set(ALLOWED_UPDATES):
+        problem = f"it was set for other kinds of updates: {again}"
+    elif info.pending_update_count and info.last_error_message:
+        problem = "Telegram does not get its updates delivered there"
+    return problem is None, "; ".join([*shown, *([problem] if problem else [])])
 
 
 async def _look_at_templates(config: TenantConfig, settings: Settings, note: Any) -> None:

@@ -3,10 +3,12 @@
 import click
 
 from app.cli.run import fail, run
-from app.hooks import telegram_secret
+from app.commands import menu
+from app.hooks import telegram_secret, telegram_url
 from app.settings import Settings
 from app.wiring import running
-from channels.telegram.bot import open_bot
+from channels.telegram.bot import open_bot, set_commands
+from channels.telegram.inbound import ALLOWED_UPDATES
 
 
 @click.group()
@@ -20,7 +22,7 @@ async def _set_webhook(settings: Settings, tenant: str) -> None:
     async with running(settings, poll=False, is_patient=False) as house:
         config = await house.service.tenant(tenant)
         section = config.channels.telegram if config else None
-        if section is None:
+        if config is None or section is None:
             fail(f"there is no tenant {tenant!r} with a Telegram channel: see vuelvo tenants list", 2)
             return
         secret = telegram_secret(house.service.box, tenant, section.bot_id)
@@ -29,17 +31,18 @@ async def _set_webhook(settings: Settings, tenant: str) -> None:
 
         try:
             await bot.set_webhook(
-                f"{settings.public_url}/hooks/telegram/{tenant}", secret_token=secret, allowed_updates=["message"]
+                telegram_url(settings, tenant), secret_token=secret, allowed_updates=list(ALLOWED_UPDATES)
             )
+            await set_commands(bot, menu(config))
         except TelegramAPIError as problem:
             fail(f"Telegram did not take the webhook: {problem}")
         finally:
             await bot.session.close()
-    click.echo(f"Telegram tells {settings.public_url}/hooks/telegram/{tenant}")
+    click.echo(f"Telegram tells {telegram_url(settings, tenant)}")
 
 
 @telegram.command(name="set-webhook")
 @click.option("--tenant", required=True)
 def set_webhook(tenant: str) -> None:
-    """Tell Telegram where to bring a tenant's messages."""
+    """Tell Telegram where to bring a tenant's messages, and which commands to show."""
     run(_set_webhook)(tenant=tenant)

@@ -23,6 +23,7 @@ from store import conversations, deliveries
 from store.conversations import Conversation
 from store.database import Database
 from tests.support.asgi import a_port, calling, served
+from tests.support.claims import fields
 from tests.support.clock import MovableClock
 from tests.support.house import House, a_config, a_house
 from tests.support.model import Script, books
@@ -30,6 +31,7 @@ from tests.support.process import start
 from tests.support.telegram_faults import (
     DROP,
     HANG,
+    HOLD,
     Answer,
     Call,
     TelegramFaults,
@@ -205,7 +207,7 @@ async def test_the_same_update_forty_times_over_a_restart_is_one_turn(
     assert len(sends(faults)) == 1
 
 
-# Topics
+# Where in a chat: topics
 
 
 async def test_a_booking_made_in_a_topic_comes_back_to_it_over_a_restart_and_a_retry(
@@ -228,19 +230,309 @@ async def test_a_booking_made_in_a_topic_comes_back_to_it_over_a_restart_and_a_r
         assert (call.fields["chat_id"], call.fields["message_thread_id"]) == ("-1007", "15")
 
 
-async def test_a_topic_that_is_gone_fails_in_words_and_nothing_leaks_into_the_group(
-    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
-) -> None:
-    group = {"id": -1007, "type": "supergroup", "is_forum": True}
-    said = {"chat": group, "message_thread_id": 15, "is_topic_message": True, "text": "/remind me in 10 seconds"}
-    async with an_office(database, tmp_path, clock, faults) as house:
-        await asked_and_answered(house, clock, **said)
+FORUM = {"id": -1007, "type": "supergroup", "is_forum": True}
+IN_TOPIC = {"chat": FORUM, "message_thread_id": 15, "is_topic_message": True, "text": "/remind me in 10 seconds"}
+
+
+async def is_waiting_for_its_topic(house: House) -> bool:
+    return (await the_followup(house)).hold == "topic gone"
+
+
+@asynccontextmanager
+async def a_followup_whose_topic_is_gone(
+    database: Database, directory: Path, clock: MovableClock, faults: TelegramFaults
+) -> AsyncIterator[House]:
+    async with an_office(database, directory, clock, faults, *BOOKED, "Thanks.") as house:
+        await asked_and_answered(house, clock, **IN_TOPIC)
         faults.begin(refused(400, "Bad Request: message thread not found"))
         await goes_by(house, clock, DUE)
-        failed = await house.until_state((await the_followup(house)).id, "failed")
+        await eventually(lambda: is_waiting_for_its_topic(house))
+        yield house
+
+
+async def test_a_topic_that_is_gone_holds_the_words_with_the_reason_and_nothing_leaks_into_the_group(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with a_followup_whose_topic_is_gone(database, tmp_path, clock, faults) as house:
+        held = await the_followup(house)
+        assert held.state == "scheduled"
+        assert "the topic 15 is gone or closed" in str(held.error)
+        assert await outcomes(house, held.id) == ["rejected"]
+        # Neither time nor a message beside the topic ends it.
+        await hands_in(house, update(1002, chat=FORUM, text="/thanks"))
+        await until_answered(house, clock)
         await goes_by(house, clock, timedelta(days=1))
-    assert "the topic 15 is gone" in str(failed.error)
-    assert [call.fields["message_thread_id"] for call in sends(faults)] == ["15"]
+        assert await is_waiting_for_its_topic(house)
+        assert REMINDER not in [call.fields["text"] for call in sends(faults)[1:]]
+    assert [call.fields.get("message_thread_id") for call in sends(faults) if call.fields["text"] == REMINDER] == ["15"]
+
+
+async def test_a_message_in_that_very_topic_lets_it_be_said_there_as_it_was_written(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with a_followup_whose_topic_is_gone(database, tmp_path, clock, faults) as house:
+        clock.move(timedelta(days=2))
+        await hands_in(house, update(1002, **{**IN_TOPIC, "text": "/thanks"}))
+        await house.until_state((await the_followup(house)).id, "fired")
+    assert [call.fields["message_thread_id"] for call in sends(faults)][:2] == ["15", "15"]
+    assert [call.fields["text"] for call in sends(faults)][:2] == [REMINDER, REMINDER]
+
+
+async def test_a_tenant_applied_anew_lets_what_waits_for_its_topic_be_tried_again(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with a_followup_whose_topic_is_gone(database, tmp_path, clock, faults) as house:
+        await apply_tenants(house.service, [a_config(**with_bot())])
+        await house.until_state((await the_followup(house)).id, "fired")
+    assert len(sends(faults)) == 2
+
+
+async def test_what_waits_for_its_topic_waits_a_month(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with a_followup_whose_topic_is_gone(database, tmp_path, clock, faults) as house:
+        task = (await the_followup(house)).id
+        assert await fields(database, task, "expires_at", "attempt") == (clock.at + timedelta(days=30), 0)
+
+
+async def test_a_message_that_came_while_the_topic_was_found_closed_is_not_missed(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with an_office(database, tmp_path, clock, faults, *BOOKED, "Thanks.") as house:
+        await asked_and_answered(house, clock, **IN_TOPIC)
+        faults.begin(HOLD)
+        await goes_by(house, clock, DUE)
+        await faults.call(1)
+        await hands_in(house, update(1002, **{**IN_TOPIC, "text": "/thanks"}))
+        faults.let_go(refused(400, "Bad Request: TOPIC_CLOSED"))
+        task = (await the_followup(house)).id
+        await eventually(lambda: has_outcomes(house, task, ["rejected"]))
+        await house.until_state(task, "scheduled")
+        assert (await the_followup(house)).hold is None
+        await goes_by(house, clock, timedelta(seconds=2))
+        await house.until_state(task, "fired")
+
+
+async def test_a_private_topic_that_is_gone_is_answered_beside_it_once(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with an_office(database, tmp_path, clock, faults) as house:
+        await asked_and_answered(house, clock, message_thread_id=15, is_topic_message=True)
+        faults.begin(refused(400, "Bad Request: message thread not found"))
+        await goes_by(house, clock, DUE)
+        await house.until_state((await the_followup(house)).id, "fired")
+        await goes_by(house, clock, timedelta(days=1))
+    assert [call.fields.get("message_thread_id") for call in sends(faults)] == ["15", None]
+
+
+# A business's own chats, and the direct messages of a channel
+
+
+def to_business(number: int = 1001, **message: Any) -> dict[str, Any]:
+    raw = update(number, business_connection_id="bc1", **message)
+    return {"update_id": number, "business_message": raw["message"]}
+
+
+def to_channel(number: int, customer: int, topic: int, **message: Any) -> dict[str, Any]:
+    person = {"id": customer, "is_bot": False, "first_name": f"Customer {customer}"}
+    chat = {"id": -1005, "type": "supergroup", "is_direct_messages": True}
+    where = {"chat": chat, "from": person, "direct_messages_topic": {"topic_id": topic, "user": person}}
+    return update(number, **where, **message)
+
+
+WAYS = ("message_thread_id", "direct_messages_topic_id", "business_connection_id")
+
+
+def ways(faults: TelegramFaults) -> list[tuple[str, dict[str, str]]]:
+    return [
+        (call.fields["chat_id"], {name: call.fields[name] for name in WAYS if name in call.fields})
+        for call in sends(faults)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "way"),
+    [
+        (to_business(), ("42", {"business_connection_id": "bc1"})),
+        (to_channel(1001, 42, 7), ("-1005", {"direct_messages_topic_id": "7"})),
+    ],
+)
+async def test_answer_and_follow_up_go_back_the_way_the_request_came_over_a_restart_and_a_retry(
+    database: Database,
+    tmp_path: Path,
+    clock: MovableClock,
+    faults: TelegramFaults,
+    asked: dict[str, Any],
+    way: tuple[str, dict[str, str]],
+) -> None:
+    async with an_office(database, tmp_path, clock, faults) as house:
+        await hands_in(house, asked)
+        await until_answered(house, clock)
+    async with an_office(database, tmp_path, clock, faults) as house:
+        faults.answers.append(refused(429, "Too Many Requests", retry_after=7))
+        await goes_by(house, clock, DUE)
+        task = (await the_followup(house)).id
+        await eventually(lambda: has_outcomes(house, task, ["not_sent"]))
+        await goes_by(house, clock, timedelta(seconds=7))
+        await house.until_state(task, "fired")
+    assert ways(faults) == [way] * 3
+
+
+async def test_a_private_chat_with_the_bot_and_one_with_the_business_are_two_conversations(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with an_office(database, tmp_path, clock, faults, "Hello.") as house:
+        await hands_in(house, update(1001, text="hello"))
+        await hands_in(house, to_business(1002, text="hello"))
+        await goes_by(house, clock, GATHER)
+        await eventually(lambda: len(sends(faults)) == 2)
+    assert sorted(ways(faults), key=str) == [("42", {"business_connection_id": "bc1"}), ("42", {})]
+
+
+async def test_a_connection_that_a_business_took_away_fails_the_follow_up_in_words(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with an_office(database, tmp_path, clock, faults) as house:
+        await hands_in(house, to_business())
+        await until_answered(house, clock)
+        gone = refused(400, "Bad Request: BUSINESS_CONNECTION_INVALID")
+        faults.begin(gone, gone)
+        await goes_by(house, clock, DUE)
+        failed = await house.until_state((await the_followup(house)).id, "failed")
+    assert str(failed.error).startswith("the business has taken its connection with the bot away")
+    assert len(sends(faults)) == 1
+
+
+async def test_in_a_businesss_chat_nothing_is_booked_beyond_a_day_and_what_comes_later_waits_for_the_customer(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    lines = (books("call Ana", delay="3 days"), books("call Ana", delay="23 hours"), "Booked.", "Hello.")
+    async with an_office(database, tmp_path, clock, faults, *lines) as house:
+        await hands_in(house, to_business())
+        await until_answered(house, clock)
+        task = await the_followup(house)
+        assert task.booked_for - task.created_at == timedelta(hours=23)
+        clock.move(timedelta(hours=30))  # an outage
+        house.wake()
+
+        async def is_waiting() -> bool:
+            return (await the_followup(house)).hold == "window closed"
+
+        await eventually(is_waiting)
+        assert len(sends(faults)) == 1
+        await hands_in(house, to_business(1002, text="hello"))
+        await house.until_state(task.id, "fired")
+    assert ways(faults)[1] == ("42", {"business_connection_id": "bc1"})
+
+
+async def test_who_opts_out_of_a_channels_direct_messages_opts_out_alone(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with an_office(database, tmp_path, clock, faults, *BOOKED, *BOOKED) as house:
+        for number, (customer, topic) in enumerate([(42, 7), (43, 8)]):
+            await hands_in(house, to_channel(1001 + number, customer, topic))
+            await until_answered(house, clock)
+        await hands_in(house, to_channel(1003, 42, 7, text="STOP"))
+        assert sorted(task.state for task in await house.tasks()) == ["cancelled", "scheduled"]
+
+
+# Shut out, and let in again
+
+
+def membership(number: int, status: str, **chat: Any) -> dict[str, Any]:
+    told = {"chat": chat or {"id": 42, "type": "private"}, "new_chat_member": {"status": status}}
+    return {"update_id": number, "my_chat_member": told}
+
+
+async def test_what_is_due_where_the_bot_was_shut_out_is_skipped_and_not_tried(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with an_office(database, tmp_path, clock, faults) as house:
+        await asked_and_answered(house, clock)
+        for _ in range(2):
+            await hands_in(house, membership(1002, "kicked"))
+        await goes_by(house, clock, DUE)
+        fired = await house.until_state((await the_followup(house)).id, "fired")
+    assert fired.outcome == "skipped: blocked"
+    assert len(sends(faults)) == 1
+
+
+async def test_what_is_due_where_the_bot_was_let_in_again_is_said(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    group = {"id": -7, "type": "group"}
+    async with an_office(database, tmp_path, clock, faults) as house:
+        await asked_and_answered(house, clock, chat=group, text="/remind me in 10 seconds")
+        await hands_in(house, membership(1002, "left", **group))
+        await hands_in(house, membership(1003, "member", **group))
+        await goes_by(house, clock, DUE)
+        fired = await house.until_state((await the_followup(house)).id, "fired")
+    assert fired.outcome == "delivered"
+
+
+async def test_being_let_in_again_takes_back_no_customers_own_word(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with an_office(database, tmp_path, clock, faults, "Hello.") as house:
+        await hands_in(house, update(1001, text="STOP"))
+        (turn,) = await house.tasks(kind="turn")
+        await hands_in(house, membership(1002, "kicked"))
+        await hands_in(house, membership(1003, "member"))
+        async with database.transaction() as connection:
+            found = await conversations.find(connection, "acme", turn.conversation or 0)
+    assert found is not None
+    assert found.stopped == "customer"
+
+
+async def test_a_chat_nobody_has_spoken_in_leaves_nothing_behind(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with an_office(database, tmp_path, clock, faults) as house:
+        for status in ("member", "kicked"):
+            await hands_in(house, membership(1001, status))
+        async with database.transaction() as connection:
+            assert await conversations.of_address(connection, "acme", "telegram", "42") is None
+
+
+async def test_a_send_that_finds_the_bot_blocked_spares_the_next_until_the_customer_writes(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    lines = (books("call Ana", delay="10 seconds"), books("call Bea", delay="20 seconds"), "Booked.", "Hello.")
+    async with an_office(database, tmp_path, clock, faults, *lines) as house:
+        conversation = await asked_and_answered(house, clock)
+        faults.begin(refused(403, "Forbidden: bot was blocked by the user"))
+        first, second = sorted(await house.tasks(), key=lambda task: task.booked_for)
+        await goes_by(house, clock, DUE)
+        await house.until_state(first.id, "failed")
+        await goes_by(house, clock, DUE)
+        fired = await house.until_state(second.id, "fired")
+        assert fired.outcome == "skipped: blocked"
+        assert len(sends(faults)) == 1
+        await hands_in(house, update(1002, text="hello again"))
+        async with database.transaction() as connection:
+            found = await conversations.find(connection, "acme", conversation.id)
+    assert found is not None
+    assert found.stopped is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"update_id": 1, "a_kind_to_come": {}},
+        {"update_id": 1, "callback_query": {"id": "1", "data": "x"}},
+        {"update_id": 1, "edited_message": update()["message"]},
+        {"update_id": 1, "business_connection": {"id": "bc1", "is_enabled": False}},
+        {"update_id": 1, "stopped_message_generation": {"draft_id": 1}},
+        {"update_id": 1, "my_chat_member": {"chat": {"id": 1, "type": "channel"}, "new_chat_member": {}}},
+        {},
+    ],
+)
+async def test_an_update_of_another_kind_is_acknowledged_and_passed_over(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults, content: dict[str, Any]
+) -> None:
+    async with an_office(database, tmp_path, clock, faults) as house:
+        await hands_in(house, content)
+        assert await house.tasks(kind="turn") == []
 
 
 # Whose bot
@@ -338,6 +630,28 @@ async def test_a_bot_told_to_slow_down_waits_as_long_and_delivers_once(
         await house.until_state(task.id, "fired")
         assert await outcomes(house, task.id) == ["not_sent", "accepted"]
     assert len(sends(faults)) == 2
+
+
+async def test_a_bot_told_to_slow_down_in_one_chat_is_not_tried_in_another_before_that_is_over(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with an_office(database, tmp_path, clock, faults, "Hello.") as house:
+        faults.fallbacks["sendMessage"] = refused(429, "Too Many Requests: retry after 70", retry_after=70)
+        await hands_in(house, update(1001, text="hello"))
+        await goes_by(house, clock, GATHER)
+        await eventually(lambda: all_tried(house))
+        del faults.fallbacks["sendMessage"]
+        other = {"chat": {"id": 43, "type": "private"}, "from": {"id": 43, "is_bot": False, "first_name": "Bea"}}
+        await hands_in(house, update(1002, text="hello", **other))
+        await goes_by(house, clock, GATHER)
+        await eventually(lambda: all_tried(house))
+        assert [call.fields["chat_id"] for call in sends(faults)] == ["42"]
+        await goes_by(house, clock, timedelta(seconds=70))
+        await eventually(lambda: len(sends(faults)) == 3)
+
+
+async def all_tried(house: House) -> bool:
+    return all([await outcomes(house, turn.id) == ["not_sent"] for turn in await house.tasks(kind="turn")])
 
 
 async def has_outcomes(house: House, task: int, expected: list[str | None]) -> bool:
