@@ -29,7 +29,7 @@ def webhook(url: str = HOOK, waiting: int = 0, **more: Any) -> Answer:
     return ok({"url": url, "pending_update_count": waiting, **usual, **more})
 
 
-FAILED = {"last_error_date": 1, "last_error_message": "Connection refused"}
+FAILED: dict[str, Any] = {"last_error_date": 1, "last_error_message": "Connection refused"}
 AUTO: dict[str, str] = {}
 
 
