@@ -19,9 +19,9 @@ from app.service import OLDEST_DUE_LIMIT
 from app.settings import Settings, secret_key
 from app.tenants_file import TenantConfig, TenantFileError, from_stored
 from channels.errors import NotDone
-from channels.whatsapp.contents import Contents, gaps, judge
 from channels.telegram.bot import open_bot
 from channels.telegram.inbound import ALLOWED_UPDATES
+from channels.whatsapp.contents import Contents, gaps, judge
 from scheduler.find import oldest_due
 from store import tenants
 from store.database import Database
