@@ -2,7 +2,7 @@
 SHELL := bash
 PYTHON ?= python3
 
-.PHONY: run test check lock bench crash screenshot
+.PHONY: run test check lock bench crash faults screenshot
 run:
 	$(PYTHON) dev.py serve
 test:
@@ -29,6 +29,11 @@ bench:
 crash:
 	$(PYTHON) dev.py setup --dev
 	.venv/bin/python -m tests.crash $(CRASH)
+
+# A thousand schedules of faults on both networks; one of them again: make faults FAULTS='--seed 17 --schedules 1'
+faults:
+	$(PYTHON) dev.py setup --dev
+	.venv/bin/python -m tests.faults $(FAULTS)
 
 # The picture in README is taken by the browser test itself.
 screenshot:

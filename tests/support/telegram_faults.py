@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,6 +65,8 @@ class TelegramFaults:
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     dropped: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a client gave up a call that hung."""
+    decide: Callable[[Call], Awaitable[Answer | str]] | None = None
+    """Asked what a call is answered, instead of `answers`."""
     _held_for: "asyncio.Future[Answer]" = field(init=False, repr=False)
 
     def begin(self, *answers: Answer | str) -> None:
@@ -89,7 +91,10 @@ class TelegramFaults:
         method, token = request.match_info["method"], request.match_info["token"]
         self.calls.append(Call(method, fields, token, asyncio.get_running_loop().time()))
         fallback = self.fallbacks.get(method, accepted() if method == "sendMessage" else ok(True))
-        answer = self.answers.popleft() if self.answers else fallback
+        if self.decide is not None:
+            answer: Answer | str = await self.decide(self.calls[-1])
+        else:
+            answer = self.answers.popleft() if self.answers else fallback
         if answer == HOLD:
             self._held_for = asyncio.get_running_loop().create_future()
         self.arrived.set()

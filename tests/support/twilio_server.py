@@ -18,7 +18,7 @@ import hmac
 import json
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -55,11 +55,12 @@ class Reject:
 
 @dataclass(frozen=True)
 class Answer:
-    """Answers something that is not Twilio's; the message is not taken."""
+    """Answers something that is not Twilio's; with `accepted` the message was taken all the same."""
 
     status: int
     text: str
     content_type: str = "text/html"
+    accepted: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,10 @@ class TwilioServer:
     asked_for_approval: list[str] = field(default_factory=list)
     url: str = ""
     """`http://127.0.0.1:PORT`, for `api_url`."""
+    decide: Callable[[dict[str, str]], Behaviour] | None = None
+    """Asked with its form what a create meets, instead of the script."""
+    on_taken: Callable[[Message], Awaitable[None]] | None = None
+    """Told of each message that is taken, before the create is answered."""
 
     def __post_init__(self) -> None:
         self._script: deque[Behaviour] = deque()
@@ -323,22 +328,27 @@ class TwilioServer:
             self._changed.notify_all()
         if fault := self._fault(form):
             return _error(fault)
-        behaviour = self._script.popleft() if self._script else Accept()
+        if self.decide is not None:
+            behaviour = self.decide(form)
+        else:
+            behaviour = self._script.popleft() if self._script else Accept()
         self.met.append((form.get("Body", ""), behaviour))
         match behaviour:
             case Reject():
                 return _error(behaviour)
             case Answer():
+                if behaviour.accepted:
+                    await self._take(form, Accept())
                 return web.Response(status=behaviour.status, text=behaviour.text, content_type=behaviour.content_type)
             case Accept():
-                message = self._take(form, behaviour)
+                message = await self._take(form, behaviour)
                 payload = self._payload(message)
                 if not behaviour.with_sid:
                     payload["sid"] = None
                 await self._pause(behaviour.after)
                 return web.json_response(payload, status=201)
         if behaviour.accepted:
-            self._take(form, Accept())
+            await self._take(form, Accept())
         if isinstance(behaviour, Hang):
             await self._released.wait()
         else:
@@ -385,7 +395,7 @@ class TwilioServer:
             return Reject(400, 21617, "The concatenated message body exceeds the 1600 character limit.")
         return None
 
-    def _take(self, form: dict[str, str], accept: Accept) -> Message:
+    async def _take(self, form: dict[str, str], accept: Accept) -> Message:
         message = Message(
             sid=f"SM{0xF000 + len(self.messages):032x}",
             to=form["To"],
@@ -399,6 +409,8 @@ class TwilioServer:
             error_code=accept.error_code,
         )
         self.messages.append(message)
+        if self.on_taken is not None:
+            await self.on_taken(message)
         return message
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
