@@ -20,6 +20,7 @@ from benchmarks.big import big
 from benchmarks.contestants import NAMES
 from benchmarks.live import live
 from benchmarks.measures import Measure
+from benchmarks.text import text
 
 Run = Callable[[argparse.Namespace], Coroutine[Any, Any, list[Measure]]]
 
@@ -59,6 +60,11 @@ MEASURES: dict[str, tuple[str, dict[str, float], Run]] = {
         {"turns": 300, "at-once": 32},
         lambda given: live(given.runs, given.turns, given.at_once),
     ),
+    "text": (
+        "cutting and rendering long texts for Telegram and WhatsApp",
+        {},
+        lambda given: text(given.runs),
+    ),
     "big": (
         "ten million future rows; raw and Vuelvo only, not run unless named: it takes half an hour and 10 GB",
         {"rows": 10_000_000, "times": 300},
@@ -77,7 +83,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     named = parser.add_subparsers(dest="measure", metavar="MEASURE")
     for name, (told, options, _) in MEASURES.items():
         sub = named.add_parser(name, parents=[common], help=told, description=told)
-        if name not in ("live", "big"):
+        if name not in ("live", "text", "big"):
             sub.add_argument("--only", type=_names, default=list(NAMES), help="some of " + ",".join(NAMES))
         for option, default in options.items():
             sub.add_argument(f"--{option}", type=type(default), default=default)

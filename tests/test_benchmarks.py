@@ -13,6 +13,7 @@ from benchmarks.live import live
 from benchmarks.measures import Measure
 from benchmarks.process import check_finished, filled
 from benchmarks.server import Server
+from benchmarks.text import text
 
 ALL = list(NAMES)
 
@@ -76,6 +77,12 @@ async def test_turns_are_answered_by_the_service_and_by_the_bare_script(server: 
     """A run raises unless each turn has its reply and has ended."""
     measured = await live(1, 4, 2, server)
     assert all(list(measure.figures) == ["bare script", "vuelvo", "Pydantic AI's run alone"] for measure in measured)
+
+
+async def test_long_texts_are_cut_for_both_networks() -> None:
+    titles = [measure.title for measure in await text(1, (500, 1_000))]
+    assert len(titles) == 6
+    assert "a text of 500 UTF-16 units, cut and rendered for Telegram" in titles
 
 
 def test_a_measure_is_shown_with_ratios_that_mean_the_same_either_way() -> None:
