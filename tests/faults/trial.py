@@ -85,7 +85,7 @@ PUBLIC = "https://bot.example"
 TOKEN = "99:AAbbCCddEEffGGhhIIjjKKllMM-_"
 NOWHERE = "http://127.0.0.1:9"
 """Nobody listens on the discard port of a machine of today."""
-IMPATIENT = 0.1
+IMPATIENT = 0.15
 """Seconds after which a send is given up that is known to hang; others have all the patience there is."""
 MOST_LATE = 0.05
 """Seconds for which an answer waits for a later one to pass it."""
@@ -132,6 +132,8 @@ class Attempt:
     fault: str
     at: datetime
     outcome: Outcome | None = None
+    is_posted: bool = False
+    """Whether it came as far as the provider: on a busy machine the impatient may give up before."""
     is_cut: bool = False
     """Whether a restart came before its outcome was committed."""
     place: int | None = None
@@ -148,6 +150,8 @@ class Attempt:
     @property
     def known(self) -> str:
         """What could be known of it at once."""
+        if not self.is_cut and not self.is_posted and isinstance(self.outcome, NotSent):
+            return "not_sent"
         return "unknown" if self.is_cut else FAULTS[self.network][self.fault].known
 
     @property
@@ -397,7 +401,7 @@ class Trial:
 
     def _decide_whatsapp(self, form: dict[str, str]) -> Behaviour:
         attempt = self._of_delivery(form["StatusCallback"])
-        fault = attempt.fault
+        fault, attempt.is_posted = attempt.fault, True
         if fault in KILLED:
             self._wants_restart()
         if fault == NONE and attempt.number % 2:
@@ -487,7 +491,7 @@ class Trial:
         first = str(call.fields["text"]).split("\n")[0]
         ours = (one for one in reversed(self.attempts) if one.network == "telegram" and one.words.startswith(first))
         attempt = next(ours)
-        fault = attempt.fault
+        fault, attempt.is_posted = attempt.fault, True
         if fault == "not as a reply" and "reply_parameters" in call.fields:
             return refused(400, "Bad Request: message to be replied not found")
         if fault == MOVED:
