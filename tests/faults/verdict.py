@@ -188,7 +188,7 @@ class Verdict:
         refused = [row for row in last.values() if row.outcome == "rejected"]
         for row in refused:
             tries = sum(one.part == row.part and one.code == row.code for one in rows)
-            most = PASSES.get(row.code, 0)
+            most = 0 if row.template and row.code == TOO_LATE_CODE else PASSES.get(row.code, 0)
             if tries > most or row.id not in self.attempts or not self.attempts[row.id].is_taken:
                 return  # this one was reason enough
         for row in refused:
