@@ -137,6 +137,8 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
                 await did_not_arrive(service, connection, tenant.tenant, channel, delivery, noted.task, by)
         if noted is not None and (noted.is_news or noted.is_turned):
             service.signals.hint(DUE)
+        if noted is not None and noted.has_left:
+            service.signals.hint(f"delivery {delivery}")
         return Response(status_code=204)
 
     return [

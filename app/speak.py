@@ -10,6 +10,10 @@ when it was asked, or cannot be asked for, the tenant decides: sent again, or le
 Where the channel carries no free text now, a template of the tenant's goes out. Either it says all, in the place of the
 only part; or it tells that a message waits, and the task is held until the customer writes. What was accepted can be
 reported as failed much later (`did_not_arrive`): then the task is sent again, by template, or fails after all.
+
+A channel has a pace. Before the second door it is asked whether a send may begin: a little while is waited out with the
+lane in hand, and for longer the task is given back. What is left of a message that was said in part waits longer in its
+lane, so that nothing comes between its parts; and each part waits until the one before has left the provider.
 """
 
 import logging
@@ -57,6 +61,13 @@ SENDS = 20
 """Attempts at sending what certainly did not go out, before it is given up: an outage of half an hour or more."""
 LATER = (timedelta(minutes=5), timedelta(minutes=30), timedelta(hours=2), timedelta(hours=8))
 """After how long a message that failed on its way is sent again, where the provider says that it will pass."""
+PATIENCE = 3.0
+"""Seconds for which a task that may not be sent yet keeps its lane, and its place among those that are performed."""
+LONG_PATIENCE = 15.0
+"""Seconds for one that must not be passed: it was said in part, or has been given back before."""
+EARLY = 0.5
+"""Seconds by which one that was given back is in its lane before others could be."""
+PACED = "it waits its turn: the channel carries no more now"
 ONCE = timedelta(minutes=1)
 AGAIN: tuple[Remedy, ...] = ("template", "once", "later")
 """What is left to do where a message that failed can still be sent."""
@@ -320,6 +331,8 @@ class Speech:
 
     async def _send_notice(self, channel: Channel, filled: Filled) -> None:
         await channel.open()
+        if not await self._wait_its_turn(channel, self._patience()):
+            return
         delivery = await self._begin(NOTICE, has_begun=False, template=filled)
         if delivery is None:
             return
@@ -416,10 +429,15 @@ class Speech:
         async with self.service.database.autocommit() as connection:
             so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
         arrived = _arrived(so_far)
+        accepted = {one.part: one.id for one in so_far if one.outcome == "accepted"}
         for number, words in enumerate(parts):
             if number in arrived:
                 continue
             await channel.open()
+            if number - 1 in accepted:
+                await self._wait_until_left(accepted[number - 1], channel.gap)
+            if not await self._wait_its_turn(channel, LONG_PATIENCE if arrived else self._patience()):
+                return
             delivery = await self._begin(number, has_begun=bool(arrived), template=template)
             if delivery is None:
                 return
@@ -429,9 +447,48 @@ class Speech:
             if not await self._settle_part(channel, delivery, outcome, is_last=is_last, has_begun=bool(arrived)):
                 return
             arrived.add(number)
+            accepted[number] = delivery
         # Only here when the last part was known to have arrived before: by a callback, or from a worker that lost the claim.
         async with self.service.database.transaction() as connection:
             await self._end_sent(connection)
+
+    def _patience(self) -> float:
+        has_come_back = self.task.text is not None and self.task.due_at != self.task.booked_for
+        return LONG_PATIENCE if has_come_back else PATIENCE
+
+    async def _wait_its_turn(self, channel: Channel, patience: float) -> bool:
+        """Wait until a send may begin; False when that takes so long that the task was given back.
+
+        It comes back a little early and waits out the rest with the lane in hand: else what falls due at the last moment,
+        and was booked later, would pass it.
+        """
+        while wait := channel.wait(self.conversation.address):
+            if wait > patience:
+                await self._come_again(max(wait - PATIENCE - EARLY, 0.001) if wait > PATIENCE else wait)
+                return False
+            await self.service.clock.sleep(wait)
+            patience -= wait
+        return True
+
+    async def _come_again(self, seconds: float) -> None:
+        delay = timedelta(seconds=seconds)
+        async with self.service.database.transaction() as connection:
+            await settle.give_back(
+                connection, self.service.clock, self.task, delay=delay, error=PACED, is_fault=False, words=self.words
+            )
+            await settle.queue_up(connection, self.task)
+            await self._mark_answered(connection)
+
+    async def _wait_until_left(self, delivery: int, gap: timedelta) -> None:
+        """Wait until the provider says that it sent a part on, which is what comes after it may follow; or for the gap."""
+        with self.service.signals.subscribe(f"delivery {delivery}") as hints:
+            if not gap or await self._has_left(delivery):
+                return
+            await hints.wait(gap.total_seconds())
+
+    async def _has_left(self, delivery: int) -> bool:
+        async with self.service.database.autocommit() as connection:
+            return (await self._delivery(connection, delivery)).has_left
 
     async def _begin(self, number: int, *, has_begun: bool, template: Filled | None = None) -> int | None:
         """Pass the second door with one part; None when the task was cancelled before anything left the house."""

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -71,15 +70,11 @@ def performer(service: Service) -> Callable[[Task], Awaitable[None]]:
 
 
 def channel_maker(settings: Settings, clock: Clock) -> Callable[[TenantConfig, str], Channel | None]:
-    """Return what makes a tenant's sender on a network channel, pointed where the settings say."""
-
-    def seconds() -> float:
-        at = clock.override()
-        return time.monotonic() if at is None else at.timestamp()
+    """Return what makes a tenant's sender on a network channel, pointed where the settings say, paced by the clock."""
 
     def make(tenant: TenantConfig, name: str) -> Channel | None:
         if name == "telegram" and tenant.channels.telegram is not None:
-            return TelegramChannel(tenant.channels.telegram, settings.telegram_api_url, now=seconds)
+            return TelegramChannel(tenant.channels.telegram, settings.telegram_api_url, clock=clock.steady)
         if name == "whatsapp" and tenant.channels.whatsapp is not None:
             public = settings.public_url
 
@@ -87,7 +82,10 @@ def channel_maker(settings: Settings, clock: Clock) -> Callable[[TenantConfig, s
                 return f"{public}/hooks/whatsapp/{tenant.tenant}/status/{delivery}"
 
             return WhatsAppChannel(
-                tenant.channels.whatsapp, settings.twilio_api_url, status_url if public is not None else None
+                tenant.channels.whatsapp,
+                settings.twilio_api_url,
+                status_url if public is not None else None,
+                clock=clock.steady,
             )
         return None
 

@@ -34,6 +34,8 @@ class Channel(Protocol):
     """How long after a send began the provider is asked for it, where nobody knows its outcome. Empty: it cannot be asked."""
     waits: timedelta
     """How long a message that cannot reach the customer now is kept for them."""
+    gap: timedelta
+    """How long the next piece of a message waits for word that the last one has left the provider, to come after it."""
     on_unknown: OnUnknown
     """What is done with such a send when the provider did not have it at any of these looks, or cannot be asked."""
 
@@ -45,8 +47,15 @@ class Channel(Protocol):
         """Load what sending needs, which can take seconds, before a send is said to have begun. Never raises."""
         ...
 
+    def wait(self, address: str) -> float:
+        """Return for how many seconds a send to this address must wait, not to be faster than the provider takes it.
+
+        0 when it may begin now: then its place is kept until it does, for a few seconds. `send` counts it.
+        """
+        ...
+
     async def send(self, part: Part) -> Outcome:
-        """Send one piece once. Never raises for what a provider or a network does, never tries again by itself."""
+        """Send one piece once, now. Never raises for what a provider or a network does, never tries again by itself."""
         ...
 
     async def fill(self, purpose: str, language: str, words: Mapping[str, str]) -> Filled | NotSent | Rejected:

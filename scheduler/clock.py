@@ -4,6 +4,8 @@ The database's clock decides, so hosts with wrong clocks agree. Every statement 
 own `now()`. Tests hand in a clock they move.
 """
 
+import asyncio
+import time
 from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -20,6 +22,14 @@ class Clock:
     def override(self) -> datetime | None:
         """Return the time a test has set, or None for the database's own."""
         return None
+
+    def steady(self) -> float:
+        """Return seconds of this process's own, which never go back and mean nothing to another."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Return when so many seconds have passed."""
+        await asyncio.sleep(seconds)
 
     async def now(self, connection: AsyncConnection) -> datetime:
         """Return the present, aware, as the database sees it."""

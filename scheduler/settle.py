@@ -84,6 +84,16 @@ KEEP_TEXT = _leave(
     " text = :words, lane = true, attempt = 0",
     "case e.state when 'scheduled' then 'written' else e.state end",
 )
+# Many that were given back in the same moment would come back in any order.
+QUEUE_UP = """
+update tasks t
+   set due_at = greatest(t.due_at, (
+       select max(before.due_at) + interval '1 microsecond' from tasks before
+        where before.bucket = :bucket and before.tenant = :tenant and before.conversation = t.conversation
+          and before.state = 'scheduled' and before.lane and before.hold is null and before.error = t.error
+          and before.id <> t.id))
+ where t.bucket = :bucket and t.tenant = :tenant and t.id = :id and t.state = 'scheduled'
+"""
 LOOK = f"select t.cancel_requested from tasks t where {HELD} for update"
 LOOK_AT_DOOR = f"select t.sending from tasks t where {HELD} for update"
 OPEN_DOOR = f"""
@@ -159,6 +169,11 @@ async def give_back(
         now=clock.override(),
     )
     return _back(connection, task, state)
+
+
+async def queue_up(connection: AsyncConnection, task: Task) -> None:
+    """Let a task that this transaction has given back come after those of its conversation that wait for the same reason."""
+    await connection.execute(sql(QUEUE_UP), {"bucket": task.bucket, "tenant": task.tenant, "id": task.id})
 
 
 def _back(connection: AsyncConnection, task: Task, state: str) -> str:

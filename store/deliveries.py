@@ -98,6 +98,12 @@ class Delivery:
     not_found: int
     code: int | None
     template: str | None
+    provider_status: str | None
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the provider has reported that it sent it on, or more."""
+        return RANKS.get(self.provider_status or "", 0) >= RANKS["sent"]
 
     @property
     def is_lost(self) -> bool:
@@ -186,6 +192,7 @@ async def of_task(connection: AsyncConnection, tenant: str, task: int) -> Sequen
             deliveries.c.not_found,
             deliveries.c.code,
             deliveries.c.template,
+            deliveries.c.provider_status,
         )
         .where(
             deliveries.c.bucket == bucket_of(tenant),
@@ -231,6 +238,8 @@ class Noted:
     """Whether its outcome is known only now."""
     is_turned: bool = False
     """Whether it was taken for accepted until now, and has failed after all."""
+    has_left: bool = False
+    """Whether it is known only now that the provider sent it on."""
 
 
 NOTE_STATUS = """
@@ -241,8 +250,9 @@ with before as (
 judged as (
     select id, coalesce(outcome, 'unknown') in ('unknown', 'not_sent') as is_news,
            outcome = 'accepted' and :rank = cast(:failed as integer) as is_turned,
-           coalesce(cast(cast(:ranks as jsonb) ->> provider_status as integer), 0) <= :rank as is_further
-      from before)
+           coalesce(known_rank, 0) <= :rank as is_further,
+           coalesce(known_rank, 0) < :sent and cast(:rank as integer) >= :sent and :rank < :failed as has_left
+      from before, cast(cast(:ranks as jsonb) ->> provider_status as integer) as known_rank)
 update deliveries d
    set provider_status = case when is_further then :status else d.provider_status end,
        provider_id = coalesce(d.provider_id, :provider_id),
@@ -253,7 +263,7 @@ update deliveries d
        ended_at = case when is_turned then now() else coalesce(d.ended_at, now()) end
   from judged
  where d.bucket = :bucket and d.tenant = :tenant and d.id = judged.id
-returning d.task, is_news, coalesce(is_turned, false)
+returning d.task, is_news, coalesce(is_turned, false), has_left
 """
 
 
@@ -281,6 +291,7 @@ async def note_status(
             "id": delivery,
             "rank": rank,
             "failed": FAILED,
+            "sent": RANKS["sent"],
             "ranks": json.dumps(RANKS),
             "status": status,
             "provider_id": provider_id,

@@ -38,6 +38,7 @@ from channels.message import (
     Unknown,
     units,
 )
+from channels.pace import Pace, Rate, within
 from channels.telegram.bot import TelegramSection, open_bot
 from channels.text import clean, split_markdown
 
@@ -50,6 +51,10 @@ LIMIT = 4096
 BUSINESS_WINDOW = timedelta(hours=23, minutes=55)
 """How long after a customer's message a bot may write in a business's own chat with them: 24 hours (Bot API,
 BusinessBotRights.can_reply), taken as five minutes shorter, since a message is on its way for a while."""
+FROM_A_BOT = within(30, burst=5)
+TO_A_CHAT = Rate(3, every=1.0)
+TO_A_GROUP = Rate(5, every=4.0)
+"""Together at most 20 in a minute. https://core.telegram.org/bots/faq#my-bot-is-hitting-limits-how-do-i-avoid-this"""
 
 _REPLY_GONE = ("message to be replied not found", "reply message not found")
 _OUR_MARKUP = ("can't parse entities", "message is too long", "text is empty", "text must be non-empty")
@@ -84,22 +89,24 @@ class TelegramChannel:
     name = "telegram"
     looks: Sequence[timedelta] = ()
     waits = timedelta(days=30)
+    gap: timedelta = timedelta()
 
     def __init__(
         self,
         section: TelegramSection,
         api_url: str | None,
         timeout: float = 30.0,
-        now: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take `timeout`, in seconds, for one piece from first byte to answer; `now` is a clock in seconds."""
+        """Take `timeout`, in seconds, for one piece from first byte to answer.
+
+        `clock` tells seconds that never go back, for the pace.
+        """
+        self._pace = Pace(FROM_A_BOT, _rate_to, clock)
         self.on_unknown: OnUnknown = section.unknown
         self._section = section
         self._api_url = api_url
         self._timeout = timeout
-        self._now = now
-        # Until when Telegram has asked us to wait, by chat; under "" it is the whole bot.
-        self._quiet: dict[str, float] = {}
         self._bot: Bot | None = None
         self._opening = asyncio.Lock()
 
@@ -112,6 +119,10 @@ class TelegramChannel:
         with contextlib.suppress(Exception):  # send says why
             await self._open()
 
+    def wait(self, address: str) -> float:
+        """Return for how many seconds a send to this chat must wait."""
+        return self._pace.wait(address)
+
     async def send(self, part: Part) -> Outcome:
         """Send one piece once; a second call is made only after an outright refusal that names what to leave out."""
         source = clean(part.text)
@@ -122,8 +133,9 @@ class TelegramChannel:
         place = _place(part.thread)
         if place is None or not (part.reply_to is None or part.reply_to.isdecimal()):
             return Rejected("the thread or the message to reply to is not one of Telegram's ids")
-        if (rest := self._rest(part.address)) > 0:
+        if (rest := self._pace.rest(part.address)) > 0:
             return NotSent("Telegram has asked this bot to wait, and the time is not over", retry_after=rest)
+        self._pace.take(part.address)
         try:
             bot = await self._open()
         except Exception as error:
@@ -132,7 +144,7 @@ class TelegramChannel:
             async with asyncio.timeout(self._timeout):
                 return await self._deliver(bot, part, source, place)
         except Exception as error:
-            self._keep_quiet(error, part.address)
+            self._heed(error, part.address)
             outcome = self._outcome(error, part.thread)
         if place.business is not None and isinstance(outcome, Rejected) and not outcome.tenant_fault:
             why = await self._why_no_business(bot, place.business)
@@ -170,7 +182,7 @@ class TelegramChannel:
         """Show "typing" in the chat for five seconds."""
         place = _place(thread)
         # The direct messages of a channel have no such sign, and a bot that is to wait shows none.
-        if place is None or place.direct is not None or self._rest(address) > 0:
+        if place is None or place.direct is not None or self._pace.rest(address) > 0:
             return
         try:
             async with asyncio.timeout(self._timeout):
@@ -191,21 +203,15 @@ class TelegramChannel:
                 self._bot = await asyncio.to_thread(open_bot, self._section, self._api_url, self._timeout / 3)
             return self._bot
 
-    def _rest(self, address: str) -> float:
-        """Return for how many seconds Telegram still wants nothing sent there."""
-        return max(self._quiet.get("", 0.0), self._quiet.get(address, 0.0)) - self._now()
-
-    def _keep_quiet(self, error: Exception, address: str) -> None:
+    def _heed(self, error: Exception, address: str) -> None:
+        """Send nothing for as long as Telegram asks this bot to wait, in the chat alone where it is the chat's limit."""
         # aiogram takes seconds to import; by now it is.
         from aiogram.exceptions import TelegramRetryAfter  # noqa: PLC0415
 
         if isinstance(error, TelegramRetryAfter):
             # aiogram names the chat in every one of these; only Telegram's own words tell whether it is the chat's limit.
             theirs = error.message.rpartition("Original description:")[2]
-            whose = address if _OF_ONE_CHAT.search(theirs) else ""
-            now = self._now()
-            self._quiet = {one: until for one, until in self._quiet.items() if until > now}
-            self._quiet[whose] = max(self._quiet.get(whose, 0.0), now + error.retry_after)
+            self._pace.close(error.retry_after, address if _OF_ONE_CHAT.search(theirs) else None)
 
     async def _why_no_business(self, bot: "Bot", connection: str) -> str:
         """Tell, as far as Telegram does, why nothing can be said through a business's connection; empty when it is in order."""
@@ -309,6 +315,11 @@ class TelegramChannel:
         said = _said(error)
         line = f"{type(error).__name__}: {said}" if said else type(error).__name__
         return " ".join(line.split()).replace(self._section.token.get_secret_value(), "[token]")[:300]
+
+
+def _rate_to(address: str) -> Rate:
+    """Return the rate of a chat; a group's number is negative."""
+    return TO_A_GROUP if address.startswith("-") else TO_A_CHAT
 
 
 def render(source: str) -> tuple[str, list[MessageEntity]]:

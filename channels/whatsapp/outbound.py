@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -27,6 +28,7 @@ from channels.message import (
     Unknown,
     units,
 )
+from channels.pace import Pace, Rate, within
 from channels.text import split_markdown
 from channels.whatsapp import codes, markup, reconcile, templates, window
 from channels.whatsapp.call import BEFORE_THE_REQUEST, Call, client_of, shown
@@ -37,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 LIMIT = 1500
 """UTF-16 units of one piece. Twilio takes 1600, and does not say in which unit it counts."""
+TO_ONE_PERSON = Rate(3, every=6.0)
+"""About what Meta lets one number send to one person before it answers 131056, which is Twilio's 63018."""
 TYPING_TIMEOUT = 5.0
 MOST_VALIDITY = 36_000
 """Seconds for which Twilio keeps a message it cannot deliver; also what it does when it is told nothing."""
@@ -51,6 +55,7 @@ class WhatsAppChannel:
 
     name: str = "whatsapp"
     looks: Sequence[timedelta] = reconcile.LOOKS
+    gap: timedelta = timedelta(seconds=2)
 
     def __init__(
         self,
@@ -58,15 +63,18 @@ class WhatsAppChannel:
         api_url: str | None = None,
         status_url: Callable[[int], str] | None = None,
         timeout: float = 30,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Keep the settings; nothing is opened yet.
 
         `api_url` is another server that stands for all of Twilio's, `status_url` gives the address Twilio reports a
         delivery's fate to. `timeout` is in seconds: Twilio itself gives up after about 26, and below that a slow answer
-        would become Unknown.
+        would become Unknown. `clock` tells seconds that never go back, for the pace.
         """
         self.on_unknown: OnUnknown = section.unknown
         self.waits = timedelta(days=section.hold_days)
+        limit = section.per_second
+        self._pace = Pace(within(limit, max(1, limit // 10)), lambda _: TO_ONE_PERSON, clock)
         self._approvals = Approvals(self._ask_for_approval)
         self._section = section
         self._api_url = api_url
@@ -84,8 +92,13 @@ class WhatsAppChannel:
         """Load twilio's client."""
         await asyncio.to_thread(client_of, self._section, Call(self._connections(), self._api_url))
 
+    def wait(self, address: str) -> float:
+        """Return for how many seconds a send to this address must wait."""
+        return self._pace.wait(address)
+
     async def send(self, part: Part) -> Outcome:
         """Send one piece once. Accepted means that Twilio has it; whether WhatsApp took it comes by callback."""
+        self._pace.take(part.address)
         if part.template is None and not part.text.strip():
             return Rejected("the message has no text")
         content = (
@@ -105,6 +118,8 @@ class WhatsAppChannel:
                     validity_period=None if part.lives is None else _validity(part.lives),
                 )
         except TwilioException as error:
+            if call.status == 429 and call.retry_after is not None:
+                self._pace.close(call.retry_after)
             said = getattr(error, "msg", None) or getattr(error, "detail", None) or getattr(error, "title", None)
             return codes.judge(
                 call.status, codes.code_of(getattr(error, "code", None)), shown(self._section, said), call.retry_after

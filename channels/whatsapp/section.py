@@ -76,6 +76,8 @@ class WhatsAppSection(BaseModel, extra="forbid", frozen=True):
     """Twilio is asked twice first."""
     templates: tuple[Template, ...] = ()
     """What can be sent when more than 24 hours have passed since the customer wrote. Of several that fit, the first."""
+    per_second: Annotated[int, Field(ge=1, le=500)] = 80
+    """Messages that each process sends at most; the sender's own limit at Twilio is 80 unless it was raised."""
     hold_days: Annotated[int, Field(ge=1, le=400)] = 30
     """For so long a message that cannot be sent waits for the customer to write."""
 

@@ -46,6 +46,7 @@ async def three_are_booked(office: Office) -> None:
 async def test_what_is_pending_is_cancelled_and_that_is_confirmed_once(office: Office) -> None:
     await three_are_booked(office)
     asked = len(office.script.asked)
+    await office.goes_by(timedelta(seconds=6))  # WhatsApp does not carry a fourth message at once
     await office.hears("STOP")
     await office.writes("stop")
     await office.goes_by(timedelta(hours=3))

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from app.service import FRESH
-from app.speak import ASKS, CUT_OFF, SENDS, go_on
+from app.speak import ASKS, CUT_OFF, EARLY, LONG_PATIENCE, PACED, PATIENCE, SENDS, go_on
 from app.tenants_file import senders, to_stored
 from app.wiring import apply_tenants, performer
 from channels.message import (
@@ -29,6 +29,7 @@ from channels.message import (
     Status,
     Unknown,
 )
+from channels.pace import Pace, Rate
 from scheduler import operate, recovery
 from scheduler.book import Booking, book
 from scheduler.cancel import cancel
@@ -43,7 +44,7 @@ from store.deliveries import Delivery
 from store.secrets import SecretBox
 from tests.support.claims import LEASE, row_of, take
 from tests.support.clock import MovableClock
-from tests.support.factories import a_conversation
+from tests.support.factories import a_conversation, lanes
 from tests.support.house import House, a_config, a_house
 from tests.support.model import Script
 from tests.support.wait import eventually
@@ -64,6 +65,11 @@ class Line:
         self.sent: list[Part] = []
         self.looks: Sequence[timedelta] = ()
         self.waits = timedelta(days=30)
+        self.gap = timedelta()
+        self.waits_for: list[float] = []
+        """What it answers when it is asked for how many seconds a send must wait; after that none must."""
+        self.pace: Pace | None = None
+        """What it asks instead."""
         self.on_unknown: OnUnknown = "at_most_once"
         self.found: list[Answered | Callable[[], Awaitable[Answered]]] = []
         """What the provider says when it is asked for a lost send; after that it has none."""
@@ -74,7 +80,14 @@ class Line:
     def split(self, text: str) -> Parts:
         return text.split("|")
 
+    def wait(self, address: str) -> float:
+        if self.pace is not None:
+            return self.pace.wait(address)
+        return self.waits_for.pop(0) if self.waits_for else 0.0
+
     async def send(self, part: Part) -> Outcome:
+        if self.pace is not None:
+            self.pace.take(part.address)
         self.sent.append(part)
         answer = self.answers.pop(0) if self.answers else Accepted(f"m{len(self.sent)}")
         return await answer(part) if callable(answer) else answer
@@ -931,6 +944,153 @@ async def test_a_tenant_applied_while_something_is_sent_cuts_nothing_off(counter
     await counter.say()
     await counter.house.service.close()
     assert line.is_closed
+
+
+# A channel that carries no more just now
+
+
+async def is_in_lane(counter: Counter, task: int) -> bool:
+    return list((await lanes(counter.database)).values()) == [task]
+
+
+async def test_a_channel_that_is_busy_for_a_moment_is_waited_for_in_the_lane(counter: Counter, line: Line) -> None:
+    task = await counter.written()
+    line.waits_for = [2.0, 0.5]
+    work = asyncio.create_task(counter.say())
+    for span in (2.0, 0.5):
+        await eventually(lambda: bool(counter.clock.sleepers))
+        assert await is_in_lane(counter, task)
+        assert (await counter.deliveries(), line.sent) == ([], [])
+        counter.clock.move(timedelta(seconds=span))
+        await eventually(lambda: not counter.clock.has_sleepers_due())
+    await work
+    assert (await counter.task()).outcome == "delivered"
+    assert len(line.sent) == 1
+
+
+async def test_a_channel_that_is_busy_for_longer_gets_the_task_again_when_it_is_worth_waiting(
+    counter: Counter, line: Line
+) -> None:
+    await counter.written()
+    for _ in range(BUDGET + 1):
+        line.waits_for = [20.0]
+        await counter.say()
+        task = await counter.task()
+        assert (task.state, task.attempt, task.error) == ("scheduled", 0, PACED)
+        assert task.due_at == counter.clock.at + timedelta(seconds=20 - PATIENCE - EARLY)
+        assert (await counter.deliveries(), line.sent) == ([], [])
+        assert list((await lanes(counter.database)).values()) == [None]
+        counter.clock.set(task.due_at)
+    await counter.say()
+    task = await counter.task()
+    assert (task.outcome, task.error) == ("delivered", None)
+    assert counter.script.asked_for_followups() == 1
+
+
+async def test_patience_ends_where_others_are_always_faster(counter: Counter, line: Line) -> None:
+    await counter.written()
+    line.waits_for = [2.0, 2.0]
+    work = asyncio.create_task(counter.say())
+    await eventually(lambda: bool(counter.clock.sleepers))
+    counter.clock.move(timedelta(seconds=2))
+    await work
+    task = await counter.task()
+    assert (task.state, task.due_at) == ("scheduled", counter.clock.at + timedelta(seconds=2))
+
+
+async def test_a_task_cancelled_while_it_waits_its_turn_is_not_sent(counter: Counter, line: Line) -> None:
+    task = await counter.written()
+    line.waits_for = [2.0]
+    work = asyncio.create_task(counter.say())
+    await eventually(lambda: bool(counter.clock.sleepers))
+    async with counter.database.transaction() as connection:
+        await cancel(connection, counter.clock, "acme", [task], by="the customer")
+    counter.clock.move(timedelta(seconds=2))
+    await work
+    assert ((await counter.task()).state, line.sent) == ("cancelled", [])
+
+
+async def test_an_answer_that_waits_its_turn_is_kept_and_not_written_again(counter: Counter, line: Line) -> None:
+    received = await counter.house.says("hello", channel="telegram", address="42")
+    line.waits_for = [6.0]
+    counter.clock.move(timedelta(seconds=1))
+    await counter.say()
+    (turn,) = await counter.house.tasks(kind="turn")
+    assert (turn.state, turn.error, line.sent) == ("scheduled", PACED, [])
+    counter.clock.move(timedelta(seconds=6))
+    await counter.say()
+    assert await counter.house.heard(received.conversation) == [part.text for part in line.sent] == ["Hello."]
+    assert len(counter.script.asked) == 1
+
+
+async def test_what_falls_due_at_the_last_moment_does_not_pass_what_waits_its_turn(
+    counter: Counter, line: Line
+) -> None:
+    line.pace = Pace(Rate(1000, 0.001), lambda _: Rate(1, 6.0), counter.clock.steady)
+    await counter.written()
+    await counter.say()
+    first = await counter.written()
+    await counter.say()
+    counter.clock.move(timedelta(seconds=6 - PATIENCE - EARLY))
+    work = asyncio.create_task(counter.say())
+    await eventually(lambda: bool(counter.clock.sleepers))
+    second = await counter.written()
+    counter.clock.move(timedelta(seconds=PATIENCE + EARLY))
+    assert await counter.nothing_is_due()
+    await work
+    await counter.say()
+    counter.clock.move(timedelta(seconds=6))
+    await counter.say()
+    told = [one.id for task in (first, second) for one in await counter.deliveries_of(task)]
+    assert [part.delivery for part in line.sent[1:]] == told
+    assert len(told) == 2
+
+
+async def test_between_the_parts_of_a_message_the_lane_is_kept(long: Counter, line: Line) -> None:
+    task = await long.written()
+    line.waits_for = [0.0, 6.0, 6.0]
+    work = asyncio.create_task(long.say())
+    for _ in range(2):
+        await eventually(lambda: bool(long.clock.sleepers))
+        assert await is_in_lane(long, task)
+        long.clock.move(timedelta(seconds=6))
+        await eventually(lambda: not long.clock.has_sleepers_due())
+    await work
+    assert [part.text for part in line.sent] == ["one", "two", "three"]
+
+
+async def test_between_the_parts_of_a_message_not_even_that_lasts_for_ever(long: Counter, line: Line) -> None:
+    await long.written()
+    line.waits_for = [0.0, LONG_PATIENCE + 60]
+    await long.say()
+    task = await long.task()
+    assert (task.state, task.error, len(line.sent)) == ("scheduled", PACED, 1)
+    assert task.due_at == long.clock.at + timedelta(seconds=LONG_PATIENCE + 60 - PATIENCE - EARLY)
+    long.clock.set(task.due_at)
+    await long.say()
+    assert (await long.task()).outcome == "delivered"
+    assert [part.text for part in line.sent] == ["one", "two", "three"]
+    assert await long.said() == ["one|two|three"]
+
+
+async def test_a_part_follows_at_once_where_the_last_has_left_before_the_answer_came(long: Counter, line: Line) -> None:
+    async def has_left(part: Part) -> Outcome:
+        async with long.database.transaction() as connection:
+            await deliveries.note_status(connection, "acme", part.delivery, f"m{part.delivery}", "delivered", None)
+        return Accepted(f"m{part.delivery}")
+
+    line.gap = timedelta(hours=1)
+    line.answers = [has_left] * 3
+    await long.written()
+    await long.say()
+    assert [part.text for part in line.sent] == ["one", "two", "three"]
+
+
+async def test_a_part_follows_after_a_gap_where_nothing_is_heard_of_the_last(long: Counter, line: Line) -> None:
+    line.gap = timedelta(milliseconds=10)
+    await long.written()
+    await long.say()
+    assert [part.text for part in line.sent] == ["one", "two", "three"]
 
 
 # Addresses that move

@@ -1,5 +1,6 @@
 """WhatsApp through the whole service: asked there, answered there, come back to there, whatever goes wrong between."""
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -8,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from app.http import application
 from app.inbox import GATHER
+from app.tenants_file import TenantConfig
+from channels.channel import Channel
 from channels.whatsapp.codes import why
 from channels.whatsapp.reconcile import LOOKS
 from scheduler import find
@@ -23,6 +26,7 @@ from store.database import Database
 from store.deliveries import deliveries
 from tests.support.asgi import a_port, served
 from tests.support.clock import MovableClock
+from tests.support.factories import a_conversation
 from tests.support.house import House, a_house
 from tests.support.model import Script, books
 from tests.support.twilio_server import BAD_GATEWAY, Accept, Behaviour, Drop, Hang, Reject, TwilioServer
@@ -149,6 +153,20 @@ async def twilio(clock: MovableClock) -> AsyncIterator[TwilioServer]:
         yield twilio
 
 
+def with_gap(
+    make: Callable[[TenantConfig, str], Channel | None], gap: timedelta
+) -> Callable[[TenantConfig, str], Channel | None]:
+    """The tenants' own channels, between whose parts as much time passes as the test says."""
+
+    def make_with_gap(tenant: TenantConfig, name: str) -> Channel | None:
+        channel = make(tenant, name)
+        if channel is not None:
+            channel.gap = gap
+        return channel
+
+    return make_with_gap
+
+
 @asynccontextmanager
 async def an_office(
     database: Database,
@@ -158,6 +176,7 @@ async def an_office(
     *lines: Any,
     unknown: str = "at_least_once",
     section: dict[str, Any] | None = None,
+    gap: timedelta = timedelta(),
     **followups: Any,
 ) -> AsyncIterator[Office]:
     account = {"account_sid": twilio.account_sid, "auth_token": twilio.auth_token, "sender": twilio.sender}
@@ -169,6 +188,7 @@ async def an_office(
             a_house(database, directory, script.model, clock, **more) as house,
             served(application(house.run), listener),
         ):
+            house.service.make_channel = with_gap(house.service.make_channel, gap)
             yield Office(house, clock, twilio, here, script)
 
 
@@ -547,6 +567,77 @@ async def test_a_long_text_resumes_at_the_part_that_did_not_go_out_even_after_a_
         assert await office.deliveries("part") == [0, 1, 1, 2]
         assert (await office.house.heard(conversation))[1].startswith("1. a sentence")
         assert office.script.asked_for_followups() == 0, "the text was kept"
+
+
+# No faster than Twilio and WhatsApp take it
+
+
+def long_text(number: str) -> str:
+    return "\n\n".join(f"{number}.{part} " + "a sentence of some length. " * 50 for part in (1, 2, 3))
+
+
+async def test_each_part_of_a_long_text_waits_until_twilio_has_sent_on_the_one_before(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    followups: dict[str, Any] = {"followups": (long_text("1"),)}
+    async with an_office(database, tmp_path, clock, twilio, gap=timedelta(hours=1), **followups) as office:
+        await office.hears("remind me in 10 seconds to call Ana")
+        await office.goes_by(DUE)
+        await twilio.attempts(2)
+        for count, status in ((3, "sent"), (4, "read")):
+            await office.reports("queued")
+            assert len(twilio.creates) == count - 1
+            await office.reports(status)
+            await twilio.attempts(count)
+        await office.house.until_state((await office.followup()).id, "fired")
+    assert [text[:3] for text in office.sent[1:]] == ["1.1", "1.2", "1.3"]
+
+
+async def book_for(office: Office, address: str, *about: str) -> None:
+    """Book follow-ups for somebody who has just written, each a second after the other."""
+    async with office.house.service.database.transaction() as connection:
+        conversation = await a_conversation(connection, channel="whatsapp", address=address)
+        wrote = {"now": office.clock.at, "id": conversation}
+        await connection.execute(text("update conversations set last_inbound_at = :now where id = :id"), wrote)
+        for number, what in enumerate(about):
+            due = Booking("acme", "followup", timedelta(seconds=number), conversation, "whatsapp", {"about": what})
+            await book(connection, office.clock, due)
+
+
+async def is_at_rest(office: Office) -> bool:
+    """Whether nothing happens until time passes."""
+    sleeping = len(office.clock.sleepers)
+    tasks = await office.house.tasks(states=("scheduled", "firing"))
+    firing = sum(task.state == "firing" for task in tasks)
+    due = any(task.state == "scheduled" and task.due_at <= office.clock.at for task in tasks)
+    return firing == sleeping == len(office.clock.sleepers) and (firing > 0 or not due)
+
+
+async def test_many_at_once_and_long_ones_to_one_person_arrive_in_order_and_none_is_too_fast(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    def write(asked: list[Any]) -> str:
+        found = re.search(r"(short|long) text ([0-9]+)", str(asked[-1]))
+        assert found is not None
+        return long_text(found[2]) if found[1] == "long" else f"Number {found[2]}."
+
+    twilio.per_second, twilio.burst = 80, 3
+    began = clock.at
+    async with an_office(database, tmp_path, clock, twilio, followups=(write,)) as office:
+        await book_for(office, CUSTOMER, *(f"long text {number}" for number in range(5)))
+        for number in range(200):
+            await book_for(office, f"whatsapp:+1415555{number:04}", f"short text {number}")
+        while await office.house.tasks(states=("scheduled", "firing")):
+            await office.goes_by(timedelta(seconds=0.1 if clock.at - began < timedelta(seconds=5) else 1))
+            await eventually(partial(is_at_rest, office), 30)
+    assert len(twilio.creates) == len(twilio.messages) == 200 + 5 * 3, "none was refused"
+    theirs = [message for message in twilio.messages if message.to == CUSTOMER]
+    assert [message.body[:3] for message in theirs] == [f"{text}.{part}" for text in range(5) for part in (1, 2, 3)]
+    others = [message for message in twilio.messages if message.to != CUSTOMER]
+    assert len({message.to for message in others}) == 200
+    assert max(message.created_at for message in others) - began < timedelta(seconds=5), "nobody waits for another"
+    assert theirs[-1].created_at - began >= timedelta(seconds=12 * 6)
+    assert theirs[-1].created_at - began < timedelta(seconds=12 * 6 + 10)
 
 
 # The 24-hour window

@@ -64,7 +64,7 @@ def watch() -> Watch:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def opened(server: TelegramFaults, watch: Watch) -> AsyncIterator[TelegramChannel]:
-    channel = TelegramChannel(SECTION, server.url, now=watch)
+    channel = TelegramChannel(SECTION, server.url, clock=watch)
     yield channel
     await channel.close()
 
@@ -725,3 +725,41 @@ def test_a_wrong_token_is_explained_and_never_repeated(token: str) -> None:
 def test_an_unknown_setting_is_refused(extra: dict[str, str]) -> None:
     with pytest.raises(ValidationError):
         TelegramSection.model_validate({"token": TOKEN} | extra)
+
+
+# The pace
+
+
+@one_loop
+async def test_a_bot_told_to_slow_down_is_closed_so_long_for_every_chat(faults: TelegramFaults) -> None:
+    channel = TelegramChannel(SECTION, faults.url, clock=lambda: 100.0)
+    faults.begin(refused(429, "Too Many Requests: retry after 7", retry_after=7))
+    await channel.send(PART)
+    assert [channel.wait("42"), channel.wait("-1007")] == [pytest.approx(7)] * 2
+    await channel.close()
+
+
+@pytest.mark.parametrize(("address", "in_a_minute", "at_once"), [("42", 60, 3), ("-1007", 20, 5)])
+def test_a_chat_gets_one_message_a_second_and_a_group_twenty_a_minute(
+    address: str, in_a_minute: int, at_once: int
+) -> None:
+    now, sent = 100.0, []
+    channel = TelegramChannel(SECTION, None, clock=lambda: now)
+    while now < 160 - 0.01:
+        wait = channel.wait(address)
+        if wait == 0:
+            channel._pace.take(address)
+            sent.append(now)
+        now += wait
+    assert sent.count(100.0) == at_once
+    assert in_a_minute - 1 <= len(sent) <= in_a_minute + (2 if in_a_minute == 60 else 0)
+
+
+def test_a_bot_sends_to_no_more_than_thirty_chats_in_a_second() -> None:
+    now, sent = 100.0, 0
+    channel = TelegramChannel(SECTION, None, clock=lambda: now)
+    while now < 101 - 0.01:
+        wait = channel.wait(str(sent))
+        sent += wait == 0
+        now += wait
+    assert 28 <= sent <= 30

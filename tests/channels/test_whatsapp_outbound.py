@@ -454,3 +454,38 @@ async def test_twilio_can_be_asked_what_it_took(twilio: TwilioServer, channel: W
     assert others == []
     assert fetched == listed[0]
     assert (missing.status_code, missing.json()["code"]) == (404, 20404)
+
+
+# The pace
+
+
+async def test_a_limit_that_names_a_time_closes_the_sender_for_everybody_so_long(twilio: TwilioServer) -> None:
+    now = 100.0
+    channel = WhatsAppChannel(section_for(twilio), twilio.url, clock=lambda: now)
+    twilio.behave(Reject(429, 63038), Reject(429, 20429, retry_after=7))
+    await channel.send(part())
+    assert channel.wait("whatsapp:+14155550001") == 0, "the day's count frees up little by little"
+    await channel.send(part())
+    assert [channel.wait(CUSTOMER), channel.wait("whatsapp:+14155550002")] == [pytest.approx(7)] * 2
+    await channel.close()
+
+
+async def test_a_sender_goes_no_faster_than_its_tenant_says_and_no_person_gets_more_than_three_at_once(
+    twilio: TwilioServer,
+) -> None:
+    for per_second, at_once in ((None, 8), (1, 1), (500, 50)):
+        section = section_for(twilio, **({} if per_second is None else {"per_second": per_second}))
+        channel = WhatsAppChannel(section, twilio.url, clock=lambda: 100.0)
+        assert [channel.wait(f"whatsapp:+1415555{n:04}") for n in range(64)].count(0) == at_once
+    channel = WhatsAppChannel(section_for(twilio, per_second=500), twilio.url, clock=lambda: 100.0)
+    for _ in range(3):
+        assert channel.wait(CUSTOMER) == 0
+        await channel.send(part())
+    assert channel.wait(CUSTOMER) == pytest.approx(6)
+    await channel.close()
+
+
+@pytest.mark.parametrize("per_second", [0, 501, "many"])
+def test_a_sender_of_no_speed_or_of_too_much_is_refused(twilio: TwilioServer, per_second: object) -> None:
+    with pytest.raises(ValueError, match="per_second"):
+        section_for(twilio, per_second=per_second)

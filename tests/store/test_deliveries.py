@@ -108,7 +108,8 @@ async def test_a_callback_tells_what_became_of_an_attempt_nobody_knew_about_or_t
         delivery = await start(database, conversation)
         if before is not None:
             await end(database, delivery, before, "it timed out")
-        assert await note(database, delivery, status, reason="error 63024") == Noted(TASK, is_news=True)
+        noted = await note(database, delivery, status, reason="error 63024")
+        assert noted == Noted(TASK, is_news=True, has_left=status == "sent")
         assert await note(database, delivery, "delivered") == Noted(TASK, is_news=False)
         row = await row_of(database, delivery)
         assert (row["outcome"], row["provider_id"], row["reason"]) == (outcome, "SM1", "error 63024")
@@ -122,7 +123,7 @@ async def test_a_callback_that_meets_the_end_of_a_send_waits_for_it_and_prevails
         await deliveries.end(connection, "acme", delivery, "unknown", "it timed out", None)
         callback = asyncio.create_task(note(database, delivery, "sent"))
         await eventually(lambda: waits_for_a_lock(database))
-    assert await callback == Noted(TASK, is_news=True)
+    assert await callback == Noted(TASK, is_news=True, has_left=True)
     row = await row_of(database, delivery)
     assert (row["outcome"], row["provider_id"], row["reason"]) == ("accepted", "SM1", None)
 
@@ -145,6 +146,16 @@ async def test_what_was_thought_unsent_may_turn_out_accepted(database: Database,
     assert (await row_of(database, delivery))["outcome"] == "accepted"
 
 
+async def test_that_a_message_has_left_the_provider_is_told_once(database: Database, conversation: int) -> None:
+    delivery = await start(database, conversation)
+    await end(database, delivery, "accepted", provider_id="SM1")
+    (before,) = await attempts(database)
+    told = [await note(database, delivery, status) for status in ("queued", "sending", "delivered", "sent", "read")]
+    assert [noted and noted.has_left for noted in told] == [False, False, True, False, False]
+    (after,) = await attempts(database)
+    assert (before.has_left, after.has_left) == (False, True)
+
+
 async def test_a_providers_id_is_known_as_somebodys_within_its_tenant(database: Database, conversation: int) -> None:
     await end(database, await start(database, conversation), "accepted", provider_id="SM1")
     async with database.transaction() as connection:
@@ -159,7 +170,7 @@ async def test_what_was_accepted_and_then_failed_was_not_taken_after_all_and_a_r
     accepted, refused = await start(database, conversation), await start(database, conversation)
     await end(database, accepted, "accepted", provider_id="SM0")
     await end(database, refused, "rejected", "error 21610")
-    assert await note(database, accepted, "delivered") == Noted(TASK, is_news=False)
+    assert await note(database, accepted, "delivered") == Noted(TASK, is_news=False, has_left=True)
     assert await note(database, accepted, "undelivered", reason="error 30003") == Noted(
         TASK, is_news=False, is_turned=True
     )

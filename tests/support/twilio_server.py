@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any, Self
 from urllib.parse import urlencode
@@ -148,6 +148,10 @@ class TwilioServer:
     signing_key: str | None = None
     """The secret of a shared key, with which webhooks are signed instead of the auth token."""
     asked_for_approval: list[str] = field(default_factory=list)
+    per_second: int | None = None
+    """So many messages are taken within one second; what is faster is refused with 429."""
+    burst: int | None = None
+    """So many messages to one person are taken at once, and then one each six seconds; else 429 and 63018."""
     url: str = ""
     """`http://127.0.0.1:PORT`, for `api_url`."""
     decide: Callable[[dict[str, str]], Behaviour] | None = None
@@ -326,7 +330,7 @@ class TwilioServer:
         async with self._changed:
             self.creates.append(form)
             self._changed.notify_all()
-        if fault := self._fault(form):
+        if fault := self._fault(form) or self._limit(form["To"]):
             return _error(fault)
         if self.decide is not None:
             behaviour = self.decide(form)
@@ -393,6 +397,17 @@ class TwilioServer:
             return Reject(400, 21602, "Message body is required.")
         if len(form["Body"].encode("utf-16-le")) // 2 > 1600:
             return Reject(400, 21617, "The concatenated message body exceeds the 1600 character limit.")
+        return None
+
+    def _limit(self, to: str) -> Reject | None:
+        now, slack = self.now(), timedelta(milliseconds=10)
+        recent = [one for one in self.messages if now - one.created_at < timedelta(seconds=1) - slack]
+        if self.per_second is not None and len(recent) >= self.per_second:
+            return Reject(429, 20429, "Too Many Requests", retry_after=1)
+        theirs = [one for one in reversed(self.messages) if one.to == to] if self.burst is not None else []
+        for count, one in enumerate(theirs, start=2 - (self.burst or 0)):
+            if now - one.created_at < count * timedelta(seconds=6) - slack:
+                return Reject(429, 63018, "Channels rate limit exceeded")
         return None
 
     async def _take(self, form: dict[str, str], accept: Accept) -> Message:
