@@ -10,7 +10,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -282,6 +282,7 @@ async def _write_and_say(service: Service, tenant: TenantConfig, read: _Read, ta
     error: str | None = None
     answered_for = False
     for _ in range(READ_AGAIN):
+        read = await _with_files(service, tenant, read)
         conversation, answered = read.conversation, read.unanswered[-1].seq
         context = await _context(service, tenant, read, task)
         try:
@@ -345,6 +346,23 @@ async def _read(service: Service, tenant: TenantConfig, task: Task) -> _Read:
 
 def _is_command(message: Message) -> bool:
     return read_command(message.text) is not None
+
+
+async def _with_files(service: Service, tenant: TenantConfig, read: _Read) -> _Read:
+    """Return it with what can be learned of the files that came; that is kept, so that it is looked at once."""
+    conversation = read.conversation
+    channel = None if conversation.channel == "web" else await service.channel(tenant, conversation.channel)
+    if channel is None:
+        return read
+    texts = await asyncio.gather(*(channel.look_at_files(message.text) for message in read.unanswered))
+    seen = [replace(message, text=text) for message, text in zip(read.unanswered, texts, strict=True)]
+    changed = [pair for pair in zip(read.unanswered, seen, strict=True) if pair[0] != pair[1]]
+    if not changed:
+        return read
+    async with service.database.transaction() as connection:
+        for old, new in changed:
+            await messages.replace(connection, tenant.tenant, conversation.id, old.seq, old.text, new.text)
+    return replace(read, unanswered=seen)
 
 
 async def _conversation(connection: AsyncConnection, task: Task) -> Conversation:

@@ -78,6 +78,13 @@ class Channel(Protocol):
         """
         ...
 
+    async def look_at_files(self, text: str) -> str:
+        """Return a customer's text with what can be learned of the files that it names; as it is where nothing can.
+
+        Never raises for what a provider or a network does.
+        """
+        ...
+
     def assess(self, origin: Origin, due: datetime, now: datetime) -> Reach:
         """Tell whether a message sent at `due` can reach the customer, and how, as far as is known at `now`."""
         ...

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Text,
     select,
     text,
+    update,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -168,6 +169,17 @@ async def to_answer(
     for is_unanswered, *message in rows:
         (unanswered if is_unanswered else beside).append(Message(*message))
     return beside, unanswered
+
+
+async def replace(
+    connection: AsyncConnection, tenant: str, conversation: int, seq: int, before: str, words: str
+) -> None:
+    """Put other words into the place of what a message says, if it still says what it did before."""
+    await connection.execute(
+        update(messages)
+        .where(*_of(tenant, conversation), messages.c.seq == seq, messages.c.text == before)
+        .values(text=words)
+    )
 
 
 async def read(

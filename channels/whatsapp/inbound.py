@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from channels.errors import Malformed, Refused
 from channels.message import Inbound, Status
 from channels.text import clean
-from channels.whatsapp import address, codes
+from channels.whatsapp import address, codes, media
 from channels.whatsapp.section import WhatsAppSection
 from store.blank import is_blank
 
@@ -67,15 +67,14 @@ def _check_account(section: WhatsAppSection, fields: Mapping[str, str]) -> None:
 
 
 def _text(fields: Mapping[str, str]) -> str:
-    """Return the words, then a note for each thing the agent cannot see, so that it can say so."""
+    """Return the words, then a note for each thing the agent cannot see, so that it can say so. Nothing is fetched."""
     words = fields.get("Body") or fields.get("ButtonText") or ""
-    unseen = [
-        fields.get(name.replace("MediaUrl", "MediaContentType")) or "media"
-        for name in fields
+    notes = [
+        media.note(fields.get(name.replace("MediaUrl", "MediaContentType"), ""), link)
+        for name, link in fields.items()
         if name.startswith("MediaUrl")
     ]
     kind = fields.get("MessageType", "text")
-    if is_blank(words) and not unseen and kind not in ("", "text"):
-        unseen = [kind]  # a location, a contact card
-    notes = [f"[{what[:80]}]" for what in unseen]
+    if is_blank(words) and not notes and kind not in ("", "text"):
+        notes = [f"[{kind[:80]}]"]  # a location, a contact card
     return clean("\n".join(notes if is_blank(words) else [words, *notes]))

@@ -30,7 +30,7 @@ from channels.message import (
 )
 from channels.pace import Pace, Rate, within
 from channels.text import split_markdown
-from channels.whatsapp import codes, markup, reconcile, templates, window
+from channels.whatsapp import codes, markup, media, reconcile, templates, window
 from channels.whatsapp.call import BEFORE_THE_REQUEST, Call, client_of, shown
 from channels.whatsapp.section import WhatsAppSection
 from channels.whatsapp.templates import Approvals
@@ -81,6 +81,7 @@ class WhatsAppChannel:
         self._status_url = status_url
         self._timeout = timeout
         self._http: httpx.AsyncClient | None = None
+        self._files = asyncio.Semaphore(media.AT_ONCE)
 
     def split(self, text: str) -> Parts:
         """Return the Markdown text in WhatsApp's markup, in pieces of at most 1500 UTF-16 units."""
@@ -166,6 +167,10 @@ class WhatsAppChannel:
             return Unknown(f"Twilio answered HTTP {call.status} when asked")
         except Exception as error:  # unreachable, or an answer that cannot be read
             return Unknown(f"Twilio cannot be asked: {type(error).__name__}: {shown(self._section, error)}")
+
+    async def look_at_files(self, text: str) -> str:
+        """Return the text with type and size of the files that it names, as far as they can be read."""
+        return await media.fill_in(text, self._section, self._connections(), self._api_url, self._files)
 
     def assess(self, origin: Origin, due: datetime, now: datetime) -> Reach:
         """Tell whether the customer's 24-hour window, as last renewed, is still open at `due`, or what is left after it."""

@@ -640,6 +640,38 @@ async def test_many_at_once_and_long_ones_to_one_person_arrive_in_order_and_none
     assert theirs[-1].created_at - began < timedelta(seconds=12 * 6 + 10)
 
 
+# Files that come in
+
+
+async def test_a_file_is_looked_at_when_the_message_is_answered_and_its_note_is_kept(office: Office) -> None:
+    form = office.twilio.file_form("My policy", ("image/jpeg", b"%PDF-1.7\n" + bytes(2048)))
+    hook = "/hooks/whatsapp/acme"
+    assert (await office.twilio.post(PUBLIC + hook, form, at=office.here + hook)).status_code == 204
+    (turn,) = await office.house.tasks(kind="turn")
+    (before,) = await office.house.log(turn.conversation or 0)
+    assert (before.text.startswith("My policy\n[image/jpeg, https://api.twilio.com/"), office.twilio.fetched) == (
+        True,
+        [],
+    )
+    await office.goes_by(GATHER)
+    await office.house.until_state(turn.id, "fired")
+    message = (await office.house.log(turn.conversation or 0))[0]
+    assert message.text == "My policy\n[application/pdf, 2 KB]"
+    assert "[application/pdf, 2 KB]" in str(office.script.asked[0][-1])
+    assert office.twilio.account_sid not in str(office.script.asked)
+
+
+async def test_a_file_that_is_gone_keeps_nobody_from_answering(office: Office) -> None:
+    form = office.twilio.file_form("My policy", ("image/jpeg", b""))
+    office.twilio.files.clear()
+    hook = "/hooks/whatsapp/acme"
+    assert (await office.twilio.post(PUBLIC + hook, form, at=office.here + hook)).status_code == 204
+    (turn,) = await office.house.tasks(kind="turn")
+    await office.goes_by(GATHER)
+    await office.house.until_state(turn.id, "fired")
+    assert office.sent == [ANSWER]
+
+
 # The 24-hour window
 
 

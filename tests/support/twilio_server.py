@@ -148,6 +148,12 @@ class TwilioServer:
     signing_key: str | None = None
     """The secret of a shared key, with which webhooks are signed instead of the auth token."""
     asked_for_approval: list[str] = field(default_factory=list)
+    files: dict[str, bytes | None] = field(default_factory=dict)
+    """What customers have sent, by its number; of None the beginning comes and nothing after it."""
+    store: str = ""
+    """Where it sends on whoever asks for a file; to itself by default."""
+    fetched: list[tuple[str, bool]] = field(default_factory=list)
+    """The paths of files asked for, and whether with a password."""
     per_second: int | None = None
     """So many messages are taken within one second; what is faster is refused with 429."""
     burst: int | None = None
@@ -238,6 +244,17 @@ class TwilioServer:
         }
         return [(name, value) for name, value in (form | fields).items() if value is not None]
 
+    def file_form(self, text: str, *files: tuple[str, bytes | None], **fields: str | None) -> Form:
+        """Return the form of a customer's message with files, each of a declared type."""
+        media: dict[str, str | None] = {"NumMedia": str(len(files)), "MessageType": "document"}
+        for number, (declared, content) in enumerate(files):
+            sid = f"ME{len(self.files):032x}"
+            self.files[sid] = content
+            path = f"/2010-04-01/Accounts/{self.account_sid}/Messages/MM{'1' * 32}/Media/{sid}"
+            media[f"MediaUrl{number}"] = "https://api.twilio.com" + path
+            media[f"MediaContentType{number}"] = declared
+        return self.inbound_form(text, **media | fields)
+
     def status_form(self, message: Message, status: str, error_code: int | None = None) -> Form:
         """Return the form that reports what became of a message."""
         form = [
@@ -295,6 +312,8 @@ class TwilioServer:
         app.router.add_post(account + "/Messages.json", self._create)
         app.router.add_get(account + "/Messages.json", self._list)
         app.router.add_get(account + "/Messages/{sid}.json", self._fetch)
+        app.router.add_get(account + "/Messages/{sid}/Media/{file}", self._file)
+        app.router.add_get("/store/{file}", self._stored)
         app.router.add_post("/v2/Indicators/Typing.json", self._typing)
         app.router.add_get("/v1/ContentAndApprovals", self._list_contents)
         app.router.add_post("/v1/Content", self._make_content)
@@ -470,6 +489,27 @@ class TwilioServer:
             if message.sid == request.match_info["sid"]:
                 return web.json_response(self._payload(message))
         return _error(Reject(404, 20404, f"The requested resource {request.path} was not found"))
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        self.fetched.append((request.path, "Authorization" in request.headers))
+        if refusal := self._refusal(request):
+            return refusal
+        if request.match_info["file"] not in self.files:
+            return _error(Reject(404, 20404, f"The requested resource {request.path} was not found"))
+        where = self.store or f"{self.url}/store"
+        return web.Response(status=307, headers={"Location": f"{where}/{request.match_info['file']}"})
+
+    async def _stored(self, request: web.Request) -> web.StreamResponse:
+        self.fetched.append((request.path, "Authorization" in request.headers))
+        content = self.files[request.match_info["file"]]
+        answer = web.StreamResponse(headers={"Content-Type": "text/html"})  # it need not be believed
+        await answer.prepare(request)
+        with suppress(ConnectionError):  # whoever has had enough hangs up
+            await answer.write(content if content is not None else b"%PDF-1.7")
+            if content is None:
+                await self._released.wait()
+            await answer.write_eof()
+        return answer
 
     async def _approval(self, request: web.Request) -> web.StreamResponse:
         """Answer as `FetchApprovalFetch` of Twilio's OpenAPI description says."""
