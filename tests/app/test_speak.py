@@ -37,7 +37,7 @@ from scheduler.errors import LostClaim
 from scheduler.find import Found
 from scheduler.retry import BUDGET
 from scheduler.task import Task
-from store import deliveries, tenants
+from store import conversations, deliveries, tenants
 from store.contacts import contacts
 from store.database import Database
 from store.deliveries import Delivery
@@ -1020,6 +1020,10 @@ async def test_an_answer_that_waits_its_turn_is_kept_and_not_written_again(count
     await counter.say()
     (turn,) = await counter.house.tasks(kind="turn")
     assert (turn.state, turn.error, line.sent) == ("scheduled", PACED, [])
+    async with counter.database.transaction() as connection:
+        found = await conversations.find(connection, "acme", received.conversation)
+    assert found is not None
+    assert found.answered_seq == received.seq, "it is not answered a second time"
     counter.clock.move(timedelta(seconds=6))
     await counter.say()
     assert await counter.house.heard(received.conversation) == [part.text for part in line.sent] == ["Hello."]
@@ -1047,6 +1051,16 @@ async def test_what_falls_due_at_the_last_moment_does_not_pass_what_waits_its_tu
     told = [one.id for task in (first, second) for one in await counter.deliveries_of(task)]
     assert [part.delivery for part in line.sent[1:]] == told
     assert len(told) == 2
+
+
+async def test_of_many_that_wait_their_turn_each_comes_after_the_one_before(counter: Counter, line: Line) -> None:
+    line.waits_for = [20.0, 19.0, 18.0]
+    for _ in range(3):
+        await counter.written()
+        await counter.say()
+    waiting = sorted(await counter.house.tasks(), key=lambda task: task.id)
+    first = counter.clock.at + timedelta(seconds=20 - PATIENCE - EARLY)
+    assert [task.due_at - first for task in waiting] == [timedelta(microseconds=n) for n in range(3)]
 
 
 async def test_between_the_parts_of_a_message_the_lane_is_kept(long: Counter, line: Line) -> None:

@@ -582,9 +582,11 @@ async def test_each_part_of_a_long_text_waits_until_twilio_has_sent_on_the_one_b
     followups: dict[str, Any] = {"followups": (long_text("1"),)}
     async with an_office(database, tmp_path, clock, twilio, gap=timedelta(hours=1), **followups) as office:
         await office.hears("remind me in 10 seconds to call Ana")
+        signals = office.house.service.signals
         await office.goes_by(DUE)
         await twilio.attempts(2)
         for count, status in ((3, "sent"), (4, "read")):
+            await eventually(lambda: any(topic.startswith("delivery ") for topic in signals._subscriptions))
             await office.reports("queued")
             assert len(twilio.creates) == count - 1
             await office.reports(status)

@@ -13,6 +13,7 @@ from channels.whatsapp.media import LARGEST, type_of
 from channels.whatsapp.outbound import WhatsAppChannel
 from channels.whatsapp.section import WhatsAppSection
 from tests.support.twilio_server import TwilioServer
+from tests.support.wait import eventually
 
 JPEG, PDF = b"\xff\xd8\xff\xe0" + b"x" * 49_148, b"%PDF-1.7\n" + b"x" * 91
 
@@ -66,6 +67,7 @@ async def test_no_more_is_read_than_whatsapp_carries(twilio: TwilioServer, chann
     whole, longer = JPEG[:4] + bytes(LARGEST - 4), JPEG[:4] + bytes(3 * LARGEST)
     text = came_in(twilio, "", ("image/jpeg", whole), ("image/jpeg", longer))
     assert await channel.look_at_files(text) == "[image/jpeg, 16.0 MB]\n[image/jpeg, more than 16 MB]"
+    await eventually(lambda: twilio.cut_short == 1)
 
 
 async def test_nobody_follows_to_another_host(twilio: TwilioServer, channel: WhatsAppChannel) -> None:

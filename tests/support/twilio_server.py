@@ -154,6 +154,8 @@ class TwilioServer:
     """Where it sends on whoever asks for a file; to itself by default."""
     fetched: list[tuple[str, bool]] = field(default_factory=list)
     """The paths of files asked for, and whether with a password."""
+    cut_short: int = 0
+    """How many files were not read to their end."""
     per_second: int | None = None
     """So many messages are taken within one second; what is faster is refused with 429."""
     burst: int | None = None
@@ -504,11 +506,13 @@ class TwilioServer:
         content = self.files[request.match_info["file"]]
         answer = web.StreamResponse(headers={"Content-Type": "text/html"})  # it need not be believed
         await answer.prepare(request)
-        with suppress(ConnectionError):  # whoever has had enough hangs up
+        try:
             await answer.write(content if content is not None else b"%PDF-1.7")
             if content is None:
                 await self._released.wait()
             await answer.write_eof()
+        except ConnectionError:  # whoever has had enough hangs up
+            self.cut_short += 1
         return answer
 
     async def _approval(self, request: web.Request) -> web.StreamResponse:
