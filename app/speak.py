@@ -144,7 +144,7 @@ def _remedy(channel: Channel | None, so_far: Sequence[Delivery], failed: Deliver
         return remedy, ONCE
     if remedy == "later" and tries <= len(LATER):
         return remedy, LATER[tries - 1]
-    if remedy == "mend" or (remedy == "template" and failed.template is None and not _arrived(so_far)):
+    if remedy == "mend" or (remedy == "template" and failed.template is None):
         return remedy, timedelta()
     return "none", timedelta()
 
@@ -208,9 +208,10 @@ class Speech:
         async with self.service.database.autocommit() as connection:
             so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
         reach = self._reach(channel, so_far)
-        if _arrived(so_far) or (reach.possible and not reach.by_template):
+        is_all_said = len(_arrived(so_far)) >= len(channel.split(self.words))
+        if is_all_said or (reach.possible and not reach.by_template):
             await self._send(channel)
-        elif self.kind == "reply" or not reach.possible or NOTICE in _accepted(so_far):
+        elif self.kind == "reply" or not reach.possible or _accepted(so_far):
             if not await self._wait_for_customer(channel, so_far):
                 await self._send(channel)
         else:
@@ -268,6 +269,7 @@ class Speech:
             is_fault=False,
             is_unsent=True,
             words=self.words,
+            message_seq=await self._log(connection) if _arrived(so_far) else None,
             keep=channel.waits,
         )
         return True

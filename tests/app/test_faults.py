@@ -14,15 +14,6 @@ from tests.support.clock import MovableClock
 from tests.support.twilio_server import Accept, Drop, Message, TwilioServer
 
 SEEDS = range(1, 21)
-FASTER = "a failure whose callback is faster than the answer fails the task for good, though it passes"
-"""What is known to break, and is shown small below."""
-BREAK: dict[int, str] = dict.fromkeys((3, 8, 16, 18, 19), FASTER)
-
-
-def seeds() -> list[object]:
-    """Every seed of the short form, those that are known to break marked so."""
-    marked = {seed: (pytest.mark.xfail(reason=reason, strict=True),) for seed, reason in BREAK.items()}
-    return [pytest.param(seed, marks=marked.get(seed, ())) for seed in SEEDS]
 
 
 @pytest.fixture
@@ -31,7 +22,7 @@ async def twilio(clock: MovableClock) -> AsyncIterator[TwilioServer]:
         yield twilio
 
 
-@pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize("seed", SEEDS)
 async def test_whatever_goes_wrong_nothing_is_lost_or_said_twice(database: Database, tmp_path: Path, seed: int) -> None:
     verdict = await judge(seed, database, tmp_path)
     assert not verdict.broken, verdict.complaint()
@@ -56,7 +47,6 @@ def test_a_few_hundred_schedules_meet_every_fault() -> None:
         assert met == {*FAULTS[network], NONE}
 
 
-@pytest.mark.xfail(reason=FASTER, strict=True)
 async def test_a_failure_that_passes_is_tried_again_though_its_callback_is_faster_than_the_answer(
     database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
 ) -> None:
@@ -77,9 +67,6 @@ async def test_a_failure_that_passes_is_tried_again_though_its_callback_is_faste
         assert office.sent[1:] == [REMINDER, REMINDER]
 
 
-@pytest.mark.xfail(
-    reason="a later part that failed and may be sent again is only put off, again and again", strict=True
-)
 async def test_a_later_part_that_was_lost_and_then_failed_in_passing_is_sent_again_in_time(
     database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
 ) -> None:
@@ -97,9 +84,6 @@ async def test_a_later_part_that_was_lost_and_then_failed_in_passing_is_sent_aga
         assert len(twilio.messages) == 4
 
 
-@pytest.mark.xfail(
-    reason="a later part that is too late goes out as text again, as often as it is refused", strict=True
-)
 async def test_a_later_part_that_whatsapp_refuses_as_too_late_waits_for_the_customer(
     database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
 ) -> None:
