@@ -20,6 +20,7 @@ A batch is fair: afterwards no tenant holds more than about as much as is left f
 take all (the dynamic threshold of Choudhury and Hahne, 1998).
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -68,16 +69,25 @@ noted as ({note("'claimed'", "claimed", "e.worker")})
 """
 
 
-def _to_speak(of: str) -> str:
+# Each is planned once for whatever it is given, and must then read what is due in its order, however large the tables are.
+# So the planner is told as a number how few rows are wanted; is kept from beginning with the conversations; and must not
+# think that hardly a tenant is left.
+NOT_FULL = "case when t.tenant = any(cast(:full as text[])) then false else true end"
+
+
+def _to_speak(of: str, most: int) -> str:
     return f"""
 with due as materialized (
     select t.bucket, t.tenant, t.conversation, t.due_at, t.id
       from tasks t
-      join conversations c on c.bucket = t.bucket and c.tenant = t.tenant and c.id = t.conversation
-     where {DUE_TO_SPEAK} and c.lane_task is null and t.tenant <> all(cast(:full as text[]))
-       {of.format("t")} {of.format("c")}
+     cross join lateral (
+         select from conversations c
+          where c.bucket = t.bucket and c.tenant = t.tenant and c.id = t.conversation and c.lane_task is null
+            {of.format("c")}
+         offset 0) as lane
+     where {DUE_TO_SPEAK} and {NOT_FULL} {of.format("t")}
      order by t.due_at, t.id
-     limit :slots + {LOOK}),
+     limit {most + LOOK}),
 first as (
     select distinct on (bucket, tenant, conversation) * from due order by bucket, tenant, conversation, due_at, id),
 free as materialized (
@@ -104,19 +114,18 @@ select {CLAIMED} from claimed order by due_at, id
 """
 
 
-def _to_write(of: str) -> str:
+def _to_write(of: str, most: int) -> str:
     return f"""
 with due as materialized (
     select t.bucket, t.tenant, t.due_at, t.id
       from tasks t
      where t.state = 'scheduled' and t.hold is null and not t.lane and t.due_at <= {NOW}
-       and (t.booked_for > t.created_at) = :is_timed and t.tenant <> all(cast(:full as text[]))
-       {of.format("t")}
+       and (t.booked_for > t.created_at) = :is_timed and {NOT_FULL} {of.format("t")}
      order by t.due_at, t.id
-     limit :slots
+     limit {most}
        for update skip locked),
 pick as materialized (
-    select * from (select *, {NTH} from due) as ranked left join {BUSY} where {IN_SHARE}),
+    select * from (select *, {NTH} from due) as ranked left join {BUSY} where {IN_SHARE} order by due_at, id limit :slots),
 {_claimed(of)}
 select {CLAIMED} from claimed order by due_at, id
 """
@@ -125,8 +134,13 @@ select {CLAIMED} from claimed order by due_at, id
 EVERYWHERE, IN_BUCKET = "", "and {0}.bucket = :bucket"
 """Where a claim looks: in the whole table; or in one bucket that it names in every part, as a distributed table wants it."""
 
-CLAIM_TO_SPEAK, CLAIM_TO_SPEAK_IN_BUCKET = _to_speak(EVERYWHERE), _to_speak(IN_BUCKET)
-CLAIM_TO_WRITE, CLAIM_TO_WRITE_IN_BUCKET = _to_write(EVERYWHERE), _to_write(IN_BUCKET)
+
+@functools.cache
+def claim_statement(*, to_speak: bool, in_bucket: bool, most: int) -> str:
+    """Return the statement that claims at most `most` tasks, a power of two, or as many fewer as it is given."""
+    of = IN_BUCKET if in_bucket else EVERYWHERE
+    return _to_speak(of, most) if to_speak else _to_write(of, most)
+
 
 DUE_BUCKETS = f"""
 select bucket from tasks where state = 'scheduled' and hold is null and due_at <= {NOW}
@@ -175,11 +189,11 @@ async def claim(
     if bucket is not None:
         given["bucket"] = bucket
     if pool == "speak":
-        statement = CLAIM_TO_SPEAK if bucket is None else CLAIM_TO_SPEAK_IN_BUCKET
         given["patience"] = PATIENCE
     else:
-        statement = CLAIM_TO_WRITE if bucket is None else CLAIM_TO_WRITE_IN_BUCKET
         given["is_timed"] = pool == "timed"
+    most = 1 << max(limit - 1, 0).bit_length()
+    statement = claim_statement(to_speak=pool == "speak", in_bucket=bucket is not None, most=most)
     return [task_of(row) for row in await connection.execute(sql(statement), given)]
 
 

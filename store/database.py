@@ -73,6 +73,7 @@ def _for_driver(words: str) -> bytes:
     return str(text(words).compile(dialect=dialect)).encode()
 
 
+@functools.lru_cache(maxsize=2000)
 def _is_plain(statement: object) -> bool:
     """Tell whether a statement is text whose parameters all come with the call."""
     return type(statement) is TextClause and all(

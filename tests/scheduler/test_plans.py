@@ -12,12 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from scheduler.book import BOOKED_BEFORE
 from scheduler.cancel import CANCEL, CANCEL_LABELLED, COUNT_LABELLED
 from scheduler.claim import (
-    CLAIM_TO_SPEAK,
-    CLAIM_TO_SPEAK_IN_BUCKET,
-    CLAIM_TO_WRITE,
-    CLAIM_TO_WRITE_IN_BUCKET,
     NEXT_DUE,
     PATIENCE,
+    claim_statement,
 )
 from scheduler.find import COUNT_TROUBLED, FAILED, OLDEST_DUE, beyond, search_for, search_for_one
 from scheduler.gather import JOIN
@@ -96,20 +93,25 @@ async def plan_in_the_long_run(connection: AsyncConnection, statement: str, give
 QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
     (
         "claim to speak",
-        CLAIM_TO_SPEAK,
+        claim_statement(to_speak=True, in_bucket=False, most=32),
         {**CLAIM, "patience": PATIENCE},
         ["tasks_due_to_speak", "tasks_pending_in_conversation"],
     ),
-    ("claim to write", CLAIM_TO_WRITE, {**CLAIM, "is_timed": True}, ["tasks_due_to_work", "tasks_pkey"]),
+    (
+        "claim to write",
+        claim_statement(to_speak=False, in_bucket=False, most=32),
+        {**CLAIM, "is_timed": True},
+        ["tasks_due_to_work", "tasks_pkey"],
+    ),
     (
         "claim to speak in a bucket",
-        CLAIM_TO_SPEAK_IN_BUCKET,
+        claim_statement(to_speak=True, in_bucket=True, most=32),
         {**CLAIM, "patience": PATIENCE, "bucket": BUCKET},
         ["tasks_pending_in_conversation"],
     ),
     (
         "claim to write in a bucket",
-        CLAIM_TO_WRITE_IN_BUCKET,
+        claim_statement(to_speak=False, in_bucket=True, most=32),
         {**CLAIM, "is_timed": True, "bucket": BUCKET},
         ["tasks_due_to_work"],
     ),
@@ -214,6 +216,46 @@ async def test_what_an_operator_looks_for_is_found_by_the_index_of_what_went_wro
         plan = await plan_for_these(connection, *search_for_one(None, 4711))
         assert "Seq Scan on tasks" not in plan, plan
         assert "tasks_pkey" in plan, plan
+
+
+PEOPLE = """
+insert into contacts (bucket, tenant, channel, address, address_key)
+select :bucket, 'acme', 'web', 'visitor ' || n, 'visitor ' || n from generate_series(1, 30000) as n
+"""
+THEIR_TASKS = """
+insert into tasks (bucket, tenant, kind, conversation, channel, lane, due_at, booked_for)
+select bucket, tenant, 'followup', id, 'web', n % 2 = 0, now() + n * interval '1 day', now() + n * interval '1 day'
+  from conversations, generate_series(1, 4) as n
+"""
+
+
+@pytest.fixture
+async def peopled(database: Database) -> Database:
+    """120,000 tasks to come in 30,000 conversations, and nothing due."""
+    async with database.transaction() as connection:
+        await a_conversation(connection)
+        await connection.execute(text(PEOPLE), {"bucket": BUCKET})
+        await connection.execute(
+            text("insert into conversations (bucket, tenant, contact) select bucket, tenant, id from contacts offset 1")
+        )
+        await connection.execute(text(THEIR_TASKS))
+        for table in ("tasks", "conversations", "contacts"):
+            await connection.execute(text(f"analyze {table}"))
+    return database
+
+
+async def test_a_claim_that_is_planned_once_begins_with_what_is_due_however_many_conversations_there_are(
+    peopled: Database,
+) -> None:
+    async with peopled.transaction() as connection:
+        await connection.execute(text("set local plan_cache_mode = force_generic_plan"))  # as the poller has it
+        for to_speak, index in ((True, "tasks_due_to_speak"), (False, "tasks_due_to_work")):
+            for most in (1, 32, 1024):
+                given = {**CLAIM, "patience": PATIENCE} if to_speak else {**CLAIM, "is_timed": True}
+                statement = claim_statement(to_speak=to_speak, in_bucket=False, most=most)
+                plan = await plan_in_the_long_run(connection, statement, given)
+                assert f"using {index} on tasks t " in plan, plan
+                assert "Seq Scan" not in plan, plan
 
 
 LABELLED = """
