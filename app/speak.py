@@ -43,7 +43,7 @@ from channels.message import (
     Unknown,
 )
 from channels.web import outbound as web
-from scheduler import operate, settle
+from scheduler import find, operate, settle
 from scheduler.errors import LostClaim
 from scheduler.hold import CHANNEL_PAUSED, TOPIC_GONE, WINDOW_CLOSED, keep_waiting
 from scheduler.retry import BUDGET, LONGEST, backoff
@@ -126,9 +126,11 @@ async def did_not_arrive(
     failed = next(one for one in so_far if one.id == delivery)
     reason = failed.reason or "the provider took it and then failed it"
     remedy, delay = _remedy(channel, so_far, failed)
-    if remedy == "none":
+    if remedy in ("none", "blocked"):
         if await operate.turn(connection, service.clock, tenant, task, by, error=reason):
             log.warning("task %d of tenant %s did not arrive: %s", task, tenant, reason)
+        if remedy == "blocked" and (found := await find.get(connection, tenant, task)) and found.conversation:
+            await contacts.stop(connection, tenant, found.conversation, "provider")
         return
     if remedy == "mend":
         log.error("%s of tenant %s is refused: %s", channel.name, tenant, reason)
@@ -144,7 +146,7 @@ def _remedy(channel: Channel | None, so_far: Sequence[Delivery], failed: Deliver
         return remedy, ONCE
     if remedy == "later" and tries <= len(LATER):
         return remedy, LATER[tries - 1]
-    if remedy == "mend" or (remedy == "template" and failed.template is None):
+    if remedy in ("mend", "blocked") or (remedy == "template" and failed.template is None):
         return remedy, timedelta()
     return "none", timedelta()
 
@@ -399,7 +401,12 @@ class Speech:
         if last is not None and last.outcome == "rejected":  # by a callback, or to a worker that was late
             remedy, _ = _remedy(channel, so_far, last)
             if remedy not in AGAIN:
-                refusal = Rejected(last.reason or CUT_OFF, tenant_fault=remedy == "mend", code=last.code)
+                refusal = Rejected(
+                    last.reason or CUT_OFF,
+                    tenant_fault=remedy == "mend",
+                    code=last.code,
+                    is_blocked=remedy == "blocked",
+                )
                 return await self._settle_part(channel, last.id, refusal, has_begun=has_begun)
         return True
 

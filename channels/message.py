@@ -159,8 +159,9 @@ class Status:
     """The provider's own number for that."""
 
 
-Remedy = Literal["none", "once", "later", "template", "mend"]
-"""What is left of a message that the provider took and then failed: nothing; another attempt, once or a few times, after a
+Remedy = Literal["none", "blocked", "once", "later", "template", "mend"]
+"""What is left of a message that the provider took and then failed: nothing, now or ever, since the customer wants nothing
+from this sender; another attempt, once or a few times, after a
 pause; a template, since free text is not carried now; or the tenant mends its sender first."""
 
 

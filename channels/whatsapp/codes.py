@@ -114,6 +114,8 @@ def remedy(code: int | None) -> Remedy:
     """Return what is left to do for a message that Twilio took and then failed with this code."""
     if code in _REMEDIES:
         return _REMEDIES[code]
+    if code in _BLOCKED:
+        return "blocked"
     return _OF_KIND[CODES[code][0]] if code in CODES else "none"
 
 

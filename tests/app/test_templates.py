@@ -243,6 +243,30 @@ async def test_a_customer_who_has_blocked_the_sender_is_sent_nothing_until_they_
         assert len(twilio.creates) == 3
 
 
+async def test_a_block_that_is_reported_later_stops_what_comes_after_until_the_customer_writes(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    lines = (
+        books("call Ana", delay="10 seconds"),
+        "Booked.",
+        books("call Eva", delay="1 hour"),
+        "Booked too.",
+        "Hello.",
+    )
+    async with an_office(database, tmp_path, clock, twilio, *lines) as office:
+        await office.hears("remind me")
+        await office.hears("and of Eva")
+        await office.goes_by(timedelta(seconds=10))
+        first, second = sorted(await office.house.tasks(), key=lambda task: task.booked_for)
+        await office.house.until_state(first.id, "fired")
+        await office.reports("undelivered", 63014)
+        await office.house.until_state(first.id, "failed")
+        await office.goes_by(timedelta(hours=1))
+        assert (await office.house.until_state(second.id, "fired")).outcome == "skipped: blocked"
+        await office.hears("hello again")
+        assert office.sent[-1] == "Hello."
+
+
 async def test_word_that_a_message_waits_which_got_lost_is_looked_up_and_not_sent_twice(
     database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
 ) -> None:
