@@ -14,6 +14,7 @@ from app.hooks import telegram_secret
 from app.http import application
 from app.inbox import GATHER
 from app.receivers import Receivers
+from app.speak import PACED
 from app.tenants_file import TenantConfig
 from app.wiring import apply_tenants
 from channels.channel import Channel
@@ -644,7 +645,12 @@ async def test_a_bot_told_to_slow_down_in_one_chat_is_not_tried_in_another_befor
         other = {"chat": {"id": 43, "type": "private"}, "from": {"id": 43, "is_bot": False, "first_name": "Bea"}}
         await hands_in(house, update(1002, text="hello", **other))
         await goes_by(house, clock, GATHER)
-        await eventually(lambda: all_tried(house))
+
+        async def waits() -> bool:
+            second = max(await house.tasks(kind="turn"), key=lambda task: task.id)
+            return second.state == "scheduled" and second.error == PACED
+
+        await eventually(waits)
         assert [call.fields["chat_id"] for call in sends(faults)] == ["42"]
         await goes_by(house, clock, timedelta(seconds=70))
         await eventually(lambda: len(sends(faults)) == 3)

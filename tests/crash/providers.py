@@ -161,7 +161,7 @@ class Telegram:
         if fault == "broken":
             return _response(refused(500, "Internal Server Error"))
         if fault == "refused for good":
-            return _response(refused(403, "Forbidden: bot was blocked by the user"))
+            return _response(refused(400, "Bad Request: message to be sent is not allowed"))
         if fault not in ("cut", "hung"):
             self.taken.append(Seen(fields["chat_id"], fields["text"], time.time()))
         with suppress(TimeoutError):
