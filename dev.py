@@ -45,8 +45,8 @@ CHECKS = {
     "imports": ["lint-imports"],
     "tests": ["pytest"],
 }
-AT_ONCE = ["-n", "auto", "--maxprocesses", "4", "--dist", "worksteal"]
-"""The whole suite waits as much as it works; each process of it has a PostgreSQL of its own."""
+AT_ONCE = ["-n", str(min(3 * (os.cpu_count() or 2) // 2 or 1, 4)), "--dist", "worksteal"]
+"""The whole suite waits as much as it works, so there are more processes than cores; each has a PostgreSQL of its own."""
 
 
 def main(arguments: Sequence[str]) -> int:
