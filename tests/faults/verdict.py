@@ -169,7 +169,10 @@ class Verdict:
                     elif not any(one.is_taken for one in self._tries(task, part)):
                         self._lost(task, f"{name} is fired, and its part {part} was not taken")
             case "fired":
-                if task.outcome != "skipped: nothing left to answer":
+                if task.outcome == "skipped: blocked":
+                    if not any(row.reason and "blocked" in row.reason for of in self.deliveries.values() for row in of):
+                        self._lost(task, f"{name} is {task.outcome}, and nobody has blocked the sender")
+                elif task.outcome != "skipped: nothing left to answer":
                     self._lost(task, f"{name} is {task.outcome}")
             case "failed":
                 not_sent = sum(row.outcome == "not_sent" for row in rows)
