@@ -178,7 +178,8 @@ class Service:
             self.complain(row.tenant, problem)
             raise
         self.unusable.pop(row.tenant, None)
-        self.counts.know(row.tenant, [name for name, section in config.channels if section is not None])
+        if known is None or known[1] != row.revision:
+            self.counts.know(row.tenant, [name for name, section in config.channels if section is not None])
         self._tenants[row.tenant] = (time.monotonic(), row.revision, config)
         return config
 
@@ -215,6 +216,11 @@ class Service:
         self._channels.clear()
 
 
+def zone_of(tenant: TenantConfig, conversation: Conversation) -> ZoneInfo:
+    """Return the zone in which a customer is told times: their own where it is known, else the tenant's."""
+    return known_zone(conversation.time_zone) or ZoneInfo(tenant.time_zone)
+
+
 def voice_of(tenant: TenantConfig, conversation: Conversation, now: datetime, *, language: str) -> Voice:
     """Return in whose name, to whom, in which language and zone the agent speaks."""
     return Voice(
@@ -223,7 +229,7 @@ def voice_of(tenant: TenantConfig, conversation: Conversation, now: datetime, *,
         section=tenant.agent,
         conversation=conversation.id,
         channel=conversation.channel,
-        zone=known_zone(conversation.time_zone) or ZoneInfo(tenant.time_zone),
+        zone=zone_of(tenant, conversation),
         language=language,
         customer=conversation.name,
         now=now,

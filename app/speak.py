@@ -20,13 +20,12 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agent.phrases import phrase
-from app.service import FRESH, OUTCOMES, Service
+from app.service import FRESH, OUTCOMES, Service, zone_of
 from app.tenants_file import UNUSABLE, TenantConfig, from_stored
 from channels.channel import Channel
 from channels.message import (
@@ -48,7 +47,6 @@ from scheduler.errors import LostClaim
 from scheduler.hold import CHANNEL_PAUSED, TOPIC_GONE, WINDOW_CLOSED, keep_waiting
 from scheduler.retry import BUDGET, LONGEST, backoff
 from scheduler.task import Task
-from scheduler.when import known_zone
 from store import contacts, conversations, deliveries, messages, tenants
 from store.conversations import Conversation
 from store.deliveries import NOTICE, Delivery
@@ -210,12 +208,13 @@ class Speech:
         async with self.service.database.autocommit() as connection:
             so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
         reach = self._reach(channel, so_far)
-        is_all_said = len(_arrived(so_far)) >= len(channel.split(self.words))
+        arrived = _arrived(so_far)
+        is_all_said = bool(arrived) and len(arrived) >= len(channel.split(self.words))
         if is_all_said or (reach.possible and not reach.by_template):
-            await self._send(channel)
+            await self._send(channel, so_far)
         elif self.kind == "reply" or not reach.possible or _accepted(so_far):
             if not await self._wait_for_customer(channel, so_far):
-                await self._send(channel)
+                await self._send(channel, so_far)
         else:
             await self._send_template(channel, so_far)
 
@@ -303,17 +302,16 @@ class Speech:
     async def _send_template(self, channel: Channel, so_far: Sequence[Delivery]) -> None:
         """Send what the channel carries now: the message in a template, or word that it waits for the customer."""
         language = str(self.task.payload.get("language") or self.tenant.languages[0])
-        zone = known_zone(self.conversation.time_zone) or ZoneInfo(self.tenant.time_zone)
         words = {
             "name": self.conversation.name or phrase("customer", language),
             "about": str(self.task.payload.get("about") or ""),
             "text": self.words,
             "business": self.tenant.name,
-            "time": self.task.booked_for.astimezone(zone).strftime("%Y-%m-%d %H:%M"),
+            "time": self.task.booked_for.astimezone(zone_of(self.tenant, self.conversation)).strftime("%Y-%m-%d %H:%M"),
         }
         match await channel.fill(self.kind, language, words):
             case Filled() as filled if filled.is_whole:
-                await self._send(channel, filled)
+                await self._send(channel, so_far, filled)
             case Filled() as filled:
                 await self._send_notice(channel, filled)
             case NotSent(reason, retry_after):
@@ -331,7 +329,7 @@ class Speech:
             case Rejected(reason):
                 log.error("a message of tenant %s cannot go out: %s", self.task.tenant, reason)
                 if not await self._wait_for_customer(channel, so_far, reason):
-                    await self._send(channel)
+                    await self._send(channel, so_far)
 
     async def _send_notice(self, channel: Channel, filled: Filled) -> None:
         await channel.open()
@@ -433,10 +431,8 @@ class Speech:
         if isinstance(answer, Unknown):
             log.warning("what became of task %d of tenant %s cannot be told: %s", self.task.id, tenant, answer.reason)
 
-    async def _send(self, channel: Channel, template: Filled | None = None) -> None:
+    async def _send(self, channel: Channel, so_far: Sequence[Delivery], template: Filled | None = None) -> None:
         parts = channel.split(self.words) if template is None else [self.words]
-        async with self.service.database.autocommit() as connection:
-            so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
         arrived = _arrived(so_far)
         accepted = {one.part: one.id for one in so_far if one.outcome == "accepted"}
         for number, words in enumerate(parts):
