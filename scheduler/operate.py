@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
 from scheduler.events import became, note
+from scheduler.hold import WINDOW_CLOSED
 from store.database import bucket_of, sql
 
 RETRY = """
@@ -35,7 +36,8 @@ state = 'scheduled', outcome = null, ended_at = null, due_at = {now} + cast(:del
 TURN = "state = 'failed', outcome = null, hold = null, error = cast(:error as text), ended_at = {now}"
 
 # Said, or the customer was told that it waits for them.
-STANDS = "(t.state = 'fired' and t.outcome = 'delivered' or t.state = 'scheduled' and t.hold = 'window closed' and not t.sending)"
+STANDS = f"""
+(t.state = 'fired' and t.outcome = 'delivered' or t.state = 'scheduled' and t.hold = '{WINDOW_CLOSED}' and not t.sending)"""
 FAILED, UNCERTAIN = "t.state = 'failed'", "t.state = 'uncertain'"
 WAITS = "t.state = 'scheduled' and t.sending"
 

@@ -10,7 +10,7 @@ still set: whoever claims it next must find out what became of the send, not rep
 The same pass ends what is held for something that did not come in time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -25,12 +25,13 @@ SPREAD = "interval '1 second' * (0.5 + random() / 2) * 2 ^ least(t.attempt - 2, 
 were in hand together be what kills the worker, the others are not in hand when it does so again."""
 
 
-def _recover(of: str) -> str:
+def _take_from(whose: str, assignments: str, of: str = EVERYWHERE) -> str:
+    """Return the statement that returns claims to `scheduled`; `whose` chooses among the rows of `tasks`."""
     return f"""
-with dead as materialized (
+with taken as materialized (
     select bucket, tenant, id, fence
       from tasks
-     where lease_until is not null and (lease_until < {NOW} or worker = any(cast(:gone as text[])))
+     where lease_until is not null and ({whose})
        {of.format("tasks")}
      order by bucket, tenant, id
      limit :batch
@@ -38,21 +39,28 @@ with dead as materialized (
 freed as (
     update conversations c
        set lane_task = null, lane_fence = null
-      from dead
-     where c.bucket = dead.bucket and c.tenant = dead.tenant and c.lane_task = dead.id and c.lane_fence = dead.fence
+      from taken
+     where c.bucket = taken.bucket and c.tenant = taken.tenant and c.lane_task = taken.id and c.lane_fence = taken.fence
        {of.format("c")}),
 back as (
     update tasks t
        set state = case when t.cancel_requested and not t.sending then 'cancelled' else 'scheduled' end,
            ended_at = case when t.cancel_requested and not t.sending then {NOW} end,
-           fence = t.fence + 1, worker = null, lease_until = null,
-           due_at = case when t.attempt < 2 or t.sending then t.due_at else greatest(t.due_at, {NOW} + {SPREAD}) end
-      from dead
-     where t.bucket = dead.bucket and t.tenant = dead.tenant and t.id = dead.id {of.format("t")}
+           fence = t.fence + 1, worker = null, lease_until = null, {assignments}
+      from taken
+     where t.bucket = taken.bucket and t.tenant = taken.tenant and t.id = taken.id {of.format("t")}
  returning t.*),
 noted as ({note("case e.state when 'scheduled' then 'recovered' else e.state end", "back")})
 select tenant, kind, case state when 'scheduled' then 'recovered' else state end as event from back
 """
+
+
+def _recover(of: str) -> str:
+    return _take_from(
+        f"lease_until < {NOW} or worker = any(cast(:gone as text[]))",
+        f"due_at = case when t.attempt < 2 or t.sending then t.due_at else greatest(t.due_at, {NOW} + {SPREAD}) end",
+        of,
+    )
 
 
 RECOVER, RECOVER_IN_BUCKET = _recover(EVERYWHERE), _recover(IN_BUCKET)
@@ -72,33 +80,11 @@ expired as (
      where t.bucket = over.bucket and t.tenant = over.tenant and t.id = over.id
  returning t.*, over.hold as held_for),
 noted as ({note("e.state", "expired", "e.held_for")})
-select tenant, kind, state from expired
+select tenant, kind, state as event from expired
 """
 
 # The attempt is not counted: nothing was done in it.
-TAKE_BACK = f"""
-with mine as materialized (
-    select bucket, tenant, id, fence
-      from tasks
-     where lease_until is not null and worker = :worker and id <> all(cast(:held as bigint[]))
-     order by bucket, tenant, id
-       for update skip locked),
-freed as (
-    update conversations c
-       set lane_task = null, lane_fence = null
-      from mine
-     where c.bucket = mine.bucket and c.tenant = mine.tenant and c.lane_task = mine.id and c.lane_fence = mine.fence),
-back as (
-    update tasks t
-       set state = case when t.cancel_requested and not t.sending then 'cancelled' else 'scheduled' end,
-           ended_at = case when t.cancel_requested and not t.sending then {NOW} end,
-           fence = t.fence + 1, attempt = t.attempt - 1, worker = null, lease_until = null
-      from mine
-     where t.bucket = mine.bucket and t.tenant = mine.tenant and t.id = mine.id
- returning t.*),
-noted as ({note("case e.state when 'scheduled' then 'recovered' else e.state end", "back")})
-select tenant, kind, case state when 'scheduled' then 'recovered' else state end as event from back
-"""
+TAKE_BACK = _take_from("worker = :worker and id <> all(cast(:held as bigint[]))", "attempt = t.attempt - 1")
 
 CLAIMED_BUCKETS = "select distinct bucket from tasks where lease_until is not null"
 HOLDERS = "select distinct worker from tasks where lease_until is not null"
@@ -118,21 +104,20 @@ async def recover(
     """
     given = {"now": clock.override(), "gone": list(gone), "batch": BATCH}
     if bucket is None:
-        rows = await connection.execute(sql(RECOVER), given)
-    else:
-        rows = await connection.execute(sql(RECOVER_IN_BUCKET), {**given, "bucket": bucket})
-    back = rows.all()
-    for row in back:
+        return await _count(connection, RECOVER, given)
+    return await _count(connection, RECOVER_IN_BUCKET, {**given, "bucket": bucket})
+
+
+async def _count(connection: AsyncConnection, statement: str, given: Mapping[str, object]) -> int:
+    rows = (await connection.execute(sql(statement), given)).all()
+    for row in rows:
         became(connection, row.tenant, row.kind, row.event)
-    return len(back)
+    return len(rows)
 
 
 async def expire_held(connection: AsyncConnection, clock: Clock) -> int:
     """Expire what was held until it was not worth saying any more; return how many."""
-    rows = (await connection.execute(sql(EXPIRE_HELD), {"now": clock.override(), "batch": BATCH})).all()
-    for row in rows:
-        became(connection, row.tenant, row.kind, row.state)
-    return len(rows)
+    return await _count(connection, EXPIRE_HELD, {"now": clock.override(), "batch": BATCH})
 
 
 async def take_back(connection: AsyncConnection, clock: Clock, worker: str, held: Sequence[int]) -> int:
@@ -140,11 +125,8 @@ async def take_back(connection: AsyncConnection, clock: Clock, worker: str, held
 
     Such are claims that were committed and whose answer never came. Call it while no claim of that worker is under way.
     """
-    given = {"now": clock.override(), "worker": worker, "held": list(held)}
-    rows = (await connection.execute(sql(TAKE_BACK), given)).all()
-    for row in rows:
-        became(connection, row.tenant, row.kind, row.event)
-    return len(rows)
+    given = {"now": clock.override(), "worker": worker, "held": list(held), "batch": None}
+    return await _count(connection, TAKE_BACK, given)
 
 
 async def claimed_buckets(connection: AsyncConnection) -> Sequence[int]:
