@@ -12,9 +12,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from app.inbox import receive, take_in
+from app.sent import did_not_arrive, go_on
 from app.service import Service
 from app.settings import Settings
-from app.speak import did_not_arrive, go_on
 from app.tenants_file import TenantConfig
 from channels.errors import Malformed, Refused
 from channels.message import Incoming

@@ -8,8 +8,8 @@ provider is asked for the message, where it can be, and its own word may come me
 when it was asked, or cannot be asked for, the tenant decides: sent again, or left `uncertain`.
 
 Where the channel carries no free text now, a template of the tenant's goes out. Either it says all, in the place of the
-only part; or it tells that a message waits, and the task is held until the customer writes. What was accepted can be
-reported as failed much later (`did_not_arrive`): then the task is sent again, by template, or fails after all.
+only part; or it tells that a message waits, and the task is held until the customer writes. What its deliveries say by
+then, and what is left to do, is in `app/sent.py`.
 
 A channel has a pace. Before the second door it is asked whether a send may begin: a little while is waited out with the
 lane in hand, and for longer the task is given back. What is left of a message that was said in part waits longer in its
@@ -18,13 +18,14 @@ lane, so that nothing comes between its parts; and each part waits until the one
 
 import logging
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agent.phrases import phrase
+from app import sent
 from app.service import FRESH, OUTCOMES, Service, zone_of
 from app.tenants_file import UNUSABLE, TenantConfig, from_stored
 from channels.channel import Channel
@@ -38,11 +39,10 @@ from channels.message import (
     Part,
     Reach,
     Rejected,
-    Remedy,
     Unknown,
 )
 from channels.web import outbound as web
-from scheduler import find, operate, settle
+from scheduler import settle
 from scheduler.errors import LostClaim
 from scheduler.hold import CHANNEL_PAUSED, TOPIC_GONE, WINDOW_CLOSED, keep_waiting
 from scheduler.retry import BUDGET, LONGEST, backoff
@@ -57,8 +57,6 @@ log = logging.getLogger(__name__)
 CUT_OFF = "a send was begun and cut off before its outcome was known; it may have arrived"
 SENDS = 20
 """Attempts at sending what certainly did not go out, before it is given up: an outage of half an hour or more."""
-LATER = (timedelta(minutes=5), timedelta(minutes=30), timedelta(hours=2), timedelta(hours=8))
-"""After how long a message that failed on its way is sent again, where the provider says that it will pass."""
 PATIENCE = 3.0
 """Seconds for which a task that may not be sent yet keeps its lane, and its place among those that are performed."""
 LONG_PATIENCE = 15.0
@@ -66,9 +64,6 @@ LONG_PATIENCE = 15.0
 EARLY = 0.5
 """Seconds by which one that was given back is in its lane before others could be."""
 PACED = "it waits its turn: the channel carries no more now"
-ONCE = timedelta(minutes=1)
-AGAIN: tuple[Remedy, ...] = ("template", "once", "later")
-"""What is left to do where a message that failed can still be sent."""
 ASKS = 12
 """How often a provider that cannot tell is asked for a lost send, before that is given up: about an hour."""
 
@@ -96,78 +91,6 @@ async def _is_applied_since(
     except UNUSABLE:
         now = None
     return now != known
-
-
-async def go_on(
-    service: Service, connection: AsyncConnection, tenant: str, channel: Channel | None, task: int, by: str
-) -> None:
-    """Let a task that waits for its provider's word go on, or one that was given up, now that all its sends are known.
-
-    Hint `due` after the commit.
-    """
-    so_far = await deliveries.of_task(connection, tenant, task)
-    if _lost(so_far):
-        return
-    last = max(so_far, key=lambda one: one.id)
-    _, delay = _remedy(channel, so_far, last) if last.outcome == "rejected" else ("none", timedelta())
-    await operate.resume(connection, service.clock, tenant, task, by, delay=delay)
-
-
-async def did_not_arrive(
-    service: Service, connection: AsyncConnection, tenant: str, channel: Channel, delivery: int, task: int, by: str
-) -> None:
-    """Do what is left to do for a task whose delivery was accepted and has now been reported as failed.
-
-    Hint `due` after the commit.
-    """
-    so_far = await deliveries.of_task(connection, tenant, task)
-    failed = next(one for one in so_far if one.id == delivery)
-    reason = failed.reason or "the provider took it and then failed it"
-    remedy, delay = _remedy(channel, so_far, failed)
-    if remedy in ("none", "blocked"):
-        if await operate.turn(connection, service.clock, tenant, task, by, error=reason):
-            log.warning("task %d of tenant %s did not arrive: %s", task, tenant, reason)
-        if remedy == "blocked" and (found := await find.get(connection, tenant, task)) and found.conversation:
-            await contacts.stop(connection, tenant, found.conversation, "provider")
-        return
-    if remedy == "mend":
-        log.error("%s of tenant %s is refused: %s", channel.name, tenant, reason)
-    hold = CHANNEL_PAUSED if remedy == "mend" else None
-    await operate.reopen(connection, service.clock, tenant, task, by, error=reason, delay=delay, hold=hold)
-
-
-def _remedy(channel: Channel | None, so_far: Sequence[Delivery], failed: Delivery) -> tuple[Remedy, timedelta]:
-    """Return what is left to do for a part that the provider has failed, and after how long."""
-    remedy = channel.remedy(failed.code) if channel else "none"
-    tries = sum(one.part == failed.part and one.code == failed.code for one in so_far)
-    if remedy == "once" and tries == 1:
-        return remedy, ONCE
-    if remedy == "later" and tries <= len(LATER):
-        return remedy, LATER[tries - 1]
-    if remedy in ("mend", "blocked") or (remedy == "template" and failed.template is None):
-        return remedy, timedelta()
-    return "none", timedelta()
-
-
-def _refused_at(channel: Channel, so_far: Sequence[Delivery]) -> datetime | None:
-    """Return when the provider last refused free text as too late."""
-    return max((one.started_at for one in so_far if channel.remedy(one.code) == "template"), default=None)
-
-
-def _accepted(so_far: Sequence[Delivery]) -> set[int]:
-    return {one.part for one in so_far if one.outcome == "accepted"}
-
-
-def _arrived(so_far: Sequence[Delivery]) -> set[int]:
-    """Return the parts of the message itself that are known to have arrived."""
-    return _accepted(so_far) - {NOTICE}
-
-
-def _lost(so_far: Sequence[Delivery]) -> list[Delivery]:
-    """Return the last attempt at each part of which nobody knows whether it arrived."""
-    accepted = _accepted(so_far)
-    last = {one.part: one for one in so_far if one.part not in accepted}
-    return [one for one in last.values() if one.is_lost]
 
 
 class Speech:
@@ -208,11 +131,11 @@ class Speech:
         async with self.service.database.autocommit() as connection:
             so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
         reach = self._reach(channel, so_far)
-        arrived = _arrived(so_far)
+        arrived = sent.arrived(so_far)
         is_all_said = bool(arrived) and len(arrived) >= len(channel.split(self.words))
         if is_all_said or (reach.possible and not reach.by_template):
             await self._send(channel, so_far)
-        elif self.kind == "reply" or not reach.possible or _accepted(so_far):
+        elif self.kind == "reply" or not reach.possible or sent.accepted(so_far):
             if not await self._wait_for_customer(channel, so_far):
                 await self._send(channel, so_far)
         else:
@@ -239,7 +162,7 @@ class Speech:
     def _reach(self, channel: Channel, so_far: Sequence[Delivery]) -> Reach:
         written, now = self.conversation, self.task.claimed_at
         origin = Origin(
-            written.channel, written.address, written.last_inbound_at, _refused_at(channel, so_far), written.thread
+            written.channel, written.address, written.last_inbound_at, sent.refused_at(channel, so_far), written.thread
         )
         return channel.assess(origin, now, now)
 
@@ -270,7 +193,7 @@ class Speech:
             is_fault=False,
             is_unsent=True,
             words=self.words,
-            message_seq=await self._log(connection) if _arrived(so_far) else None,
+            message_seq=await self._log(connection) if sent.arrived(so_far) else None,
             keep=channel.waits,
         )
         return True
@@ -388,8 +311,8 @@ class Speech:
         """Find out what became of what is behind the second door; False when it waits or has ended with that."""
         async with self.service.database.autocommit() as connection:
             so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
-        has_begun = bool(_arrived(so_far))
-        for lost in _lost(so_far):
+        has_begun = bool(sent.arrived(so_far))
+        for lost in sent.lost(so_far):
             if channel is not None and self._is_to_be_asked_for(lost, channel):
                 await self._look_up(channel, lost)
             unknown = Unknown(lost.reason or CUT_OFF)
@@ -397,8 +320,8 @@ class Speech:
                 return False
         last = max(so_far, key=lambda one: one.id, default=None)
         if last is not None and last.outcome == "rejected":  # by a callback, or to a worker that was late
-            remedy, _ = _remedy(channel, so_far, last)
-            if remedy not in AGAIN:
+            remedy, _ = sent.remedy_for(channel, so_far, last)
+            if remedy not in sent.AGAIN:
                 refusal = Rejected(
                     last.reason or CUT_OFF,
                     tenant_fault=remedy == "mend",
@@ -433,7 +356,7 @@ class Speech:
 
     async def _send(self, channel: Channel, so_far: Sequence[Delivery], template: Filled | None = None) -> None:
         parts = channel.split(self.words) if template is None else [self.words]
-        arrived = _arrived(so_far)
+        arrived = sent.arrived(so_far)
         accepted = {one.part: one.id for one in so_far if one.outcome == "accepted"}
         for number, words in enumerate(parts):
             if number in arrived:
@@ -558,8 +481,8 @@ class Speech:
         """Let it be sent again, or by template, where that can help; else it has failed."""
         so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
         failed = next(one for one in so_far if one.id == delivery)
-        remedy, delay = _remedy(channel, so_far, failed)
-        if remedy in AGAIN:
+        remedy, delay = sent.remedy_for(channel, so_far, failed)
+        if remedy in sent.AGAIN:
             await settle.give_back(
                 connection,
                 self.service.clock,
@@ -578,7 +501,7 @@ class Speech:
     async def _end_sent(self, connection: AsyncConnection) -> None:
         """Every part was accepted; one of them may have been reported as failed meanwhile."""
         so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
-        accepted, last = _accepted(so_far), {one.part: one for one in so_far if one.part != NOTICE}
+        accepted, last = sent.accepted(so_far), {one.part: one for one in so_far if one.part != NOTICE}
         failed = next((one for part, one in last.items() if part not in accepted), None)
         if failed is None:
             await self._end_said(connection, await self._log(connection))
@@ -685,4 +608,4 @@ class Speech:
             await self._keep(connection, delivery, outcome)
             if isinstance(outcome, Accepted | Rejected):
                 by = "the provider's late answer"
-                await go_on(self.service, connection, self.task.tenant, channel, self.task.id, by)
+                await sent.go_on(self.service, connection, self.task.tenant, channel, self.task.id, by)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from app.sent import go_on
 from app.service import FRESH
-from app.speak import ASKS, CUT_OFF, EARLY, LONG_PATIENCE, PACED, PATIENCE, SENDS, go_on
+from app.speak import ASKS, CUT_OFF, EARLY, LONG_PATIENCE, PACED, PATIENCE, SENDS
 from app.tenants_file import senders, to_stored
 from app.wiring import apply_tenants, performer
 from channels.message import (

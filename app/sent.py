@@ -1,0 +1,100 @@
+"""What a task's deliveries say of it, and what is left to do for it.
+
+What was accepted can be reported as failed much later (`did_not_arrive`): then the task is sent again, by template, or
+fails after all. What nobody knew can be proved much later (`go_on`).
+"""
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.service import Service
+from channels.channel import Channel
+from channels.message import Remedy
+from scheduler import find, operate
+from scheduler.hold import CHANNEL_PAUSED
+from store import contacts, deliveries
+from store.deliveries import NOTICE, Delivery
+
+log = logging.getLogger(__name__)
+
+LATER = (timedelta(minutes=5), timedelta(minutes=30), timedelta(hours=2), timedelta(hours=8))
+"""After how long a message that failed on its way is sent again, where the provider says that it will pass."""
+ONCE = timedelta(minutes=1)
+AGAIN: tuple[Remedy, ...] = ("template", "once", "later")
+"""What is left to do where a message that failed can still be sent."""
+
+
+async def go_on(
+    service: Service, connection: AsyncConnection, tenant: str, channel: Channel | None, task: int, by: str
+) -> None:
+    """Let a task that waits for its provider's word go on, or one that was given up, now that all its sends are known.
+
+    Hint `due` after the commit.
+    """
+    so_far = await deliveries.of_task(connection, tenant, task)
+    if lost(so_far):
+        return
+    last = max(so_far, key=lambda one: one.id)
+    _, delay = remedy_for(channel, so_far, last) if last.outcome == "rejected" else ("none", timedelta())
+    await operate.resume(connection, service.clock, tenant, task, by, delay=delay)
+
+
+async def did_not_arrive(
+    service: Service, connection: AsyncConnection, tenant: str, channel: Channel, delivery: int, task: int, by: str
+) -> None:
+    """Do what is left to do for a task whose delivery was accepted and has now been reported as failed.
+
+    Hint `due` after the commit.
+    """
+    so_far = await deliveries.of_task(connection, tenant, task)
+    failed = next(one for one in so_far if one.id == delivery)
+    reason = failed.reason or "the provider took it and then failed it"
+    remedy, delay = remedy_for(channel, so_far, failed)
+    if remedy in ("none", "blocked"):
+        if await operate.turn(connection, service.clock, tenant, task, by, error=reason):
+            log.warning("task %d of tenant %s did not arrive: %s", task, tenant, reason)
+        if remedy == "blocked" and (found := await find.get(connection, tenant, task)) and found.conversation:
+            await contacts.stop(connection, tenant, found.conversation, "provider")
+        return
+    if remedy == "mend":
+        log.error("%s of tenant %s is refused: %s", channel.name, tenant, reason)
+    hold = CHANNEL_PAUSED if remedy == "mend" else None
+    await operate.reopen(connection, service.clock, tenant, task, by, error=reason, delay=delay, hold=hold)
+
+
+def remedy_for(channel: Channel | None, so_far: Sequence[Delivery], failed: Delivery) -> tuple[Remedy, timedelta]:
+    """Return what is left to do for a part that the provider has failed, and after how long."""
+    remedy = channel.remedy(failed.code) if channel else "none"
+    tries = sum(one.part == failed.part and one.code == failed.code for one in so_far)
+    if remedy == "once" and tries == 1:
+        return remedy, ONCE
+    if remedy == "later" and tries <= len(LATER):
+        return remedy, LATER[tries - 1]
+    if remedy in ("mend", "blocked") or (remedy == "template" and failed.template is None):
+        return remedy, timedelta()
+    return "none", timedelta()
+
+
+def refused_at(channel: Channel, so_far: Sequence[Delivery]) -> datetime | None:
+    """Return when the provider last refused free text as too late."""
+    return max((one.started_at for one in so_far if channel.remedy(one.code) == "template"), default=None)
+
+
+def accepted(so_far: Sequence[Delivery]) -> set[int]:
+    """Return the parts that the provider has taken, the notice among them."""
+    return {one.part for one in so_far if one.outcome == "accepted"}
+
+
+def arrived(so_far: Sequence[Delivery]) -> set[int]:
+    """Return the parts of the message itself that are known to have arrived."""
+    return accepted(so_far) - {NOTICE}
+
+
+def lost(so_far: Sequence[Delivery]) -> list[Delivery]:
+    """Return the last attempt at each part of which nobody knows whether it arrived."""
+    taken = accepted(so_far)
+    last = {one.part: one for one in so_far if one.part not in taken}
+    return [one for one in last.values() if one.is_lost]
