@@ -35,6 +35,7 @@ _CODE = re.compile(r"[A-Za-z_]{1,40}|[0-9]{1,6}")
 """A provider's own short code. With letters and digits mixed it could be a key, with more digits a number to call."""
 
 OnText = Callable[[str], None]
+"""Told the whole of what the model has written of its answer so far, each time it has written more."""
 Context = TypeVar("Context")
 
 
@@ -49,21 +50,26 @@ async def run(
     seconds: float,
     on_text: OnText | None = None,
 ) -> str:
-    """Return what the agent says. With `on_text` the model's answer is streamed, and each piece of text is handed on.
+    """Return what the agent says. With `on_text` the model's answer is streamed.
 
-    A streamed run goes through all of its events, so it does not end at the first text while a tool's turn is to come. Its
-    pieces are raw: reasoning, and answers that are refused and asked for again, are among them; only what is returned holds.
+    A streamed run goes through all of its events, so it does not end at the first text while a tool's turn is to come. What
+    is told of it is raw: reasoning, and answers that are refused and asked for again, are among it; only what is returned
+    holds.
     Raises ModelUnavailable when the model did not answer, TooSlow when it did not within `seconds`, NothingToSay when what it answered cannot be used.
     """
 
     async def hand_on(_: RunContext[Context], events: AsyncIterable[AgentStreamEvent]) -> None:
+        written = ""
         async for event in events:
             if on_text is None:
                 continue
             if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
-                on_text(event.part.content)
+                written = event.part.content
             elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
-                on_text(event.delta.content_delta)
+                written += event.delta.content_delta
+            else:
+                continue
+            on_text(written)
 
     try:
         async with asyncio.timeout(seconds):

@@ -1,7 +1,7 @@
 """A live turn: the customer wrote, the agent answers, and books what does not fit into the answer."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic_ai import Agent, ModelRetry, RunContext, Tool
@@ -9,11 +9,12 @@ from pydantic_ai.messages import ModelMessage, ToolCallPart
 from pydantic_ai.models import Model
 
 from agent.context import PROMPT, TurnContext
+from agent.draft import Draft
 from agent.errors import NothingToSay
 from agent.phrases import phrase
 from agent.promises import names, promises_to_return
 from agent.prompt import TURN_RULES, history, instructions, last_words
-from agent.run import RETRIES, OnText, run
+from agent.run import RETRIES, run
 from agent.speech import LONGEST, clean, repeats_instructions
 from agent.tools.cancel_followup import cancel_followup
 from agent.tools.list_followups import list_followups
@@ -95,11 +96,12 @@ async def answer(
     *,
     unanswered: Sequence[Message],
     has_left_out: bool = False,
-    on_text: OnText | None = None,
+    show: Callable[[str], None] | None = None,
 ) -> str:
     """Return the reply to the customer's unanswered messages, given the messages before and between them.
 
-    `has_left_out` says that there were more of them, before these, than one answer can be to.
+    `has_left_out` says that there were more of them, before these, than one answer can be to. With `show` the model's answer
+    is streamed, and `show` is given as much of it as may be seen so far, as in `Draft`.
     Raises ModelUnavailable or NothingToSay, when it is worth trying again. A model that keeps promising without booking
     is answered for: the customer is told that nothing is booked.
     """
@@ -131,7 +133,7 @@ async def answer(
             instructions=told,
             history=history(messages),
             seconds=voice.section.answer_timeout,
-            on_text=on_text,
+            on_text=Draft(context, show).grow if show else None,
         )
     except NothingToSay:
         if not (context.booked or context.booked_before or context.has_tried or context.refused_promises):

@@ -9,7 +9,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -26,6 +26,7 @@ from app import commands
 from app.service import Service, language_of, voice_of
 from app.speak import Speech
 from app.tenants_file import TenantConfig
+from app.writing import shown
 from channels import optout
 from channels.message import REACHABLE, Inbound, Incoming, Membership, Origin, Received
 from channels.optout import Wish
@@ -55,8 +56,6 @@ GATHER_ON_WEB = timedelta(milliseconds=300)
 """On the web the first message is answered at once; only one that follows within a second of another waits."""
 READ_AGAIN = 5
 """How often one turn may start over because more was written."""
-TYPING_EVERY = 4.5
-"""Seconds; Telegram shows the sign for five."""
 UNANSWERED = 50
 """Messages that one turn answers; of more, written while nobody answered, the first are left out, and the model is told."""
 ATTEMPTS = 3
@@ -258,12 +257,10 @@ async def answer(service: Service, task: Task) -> None:
         async with service.database.transaction() as connection:
             await settle.skip(connection, service.clock, task, "nothing left to answer")
         return
-    typing = asyncio.create_task(_show_typing(service, tenant, read.conversation, task))
-    try:
-        await _write_and_say(service, tenant, read, task)
-    finally:
-        typing.cancel()
-        await asyncio.gather(typing, return_exceptions=True)
+    channel = None if read.conversation.channel == "web" else await service.channel(tenant, read.conversation.channel)
+    async with shown(service, channel, read.conversation, task) as show:
+        speech = await _write(service, tenant, read, task, show)
+    await speech.say()
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +275,10 @@ class _Read:
     now: datetime
 
 
-async def _write_and_say(service: Service, tenant: TenantConfig, read: _Read, task: Task) -> None:
+async def _write(
+    service: Service, tenant: TenantConfig, read: _Read, task: Task, show: Callable[[str], None] | None
+) -> Speech:
+    """Have the answer written; `show` is given what may be seen of it meanwhile."""
     error: str | None = None
     answered_for = False
     for _ in range(READ_AGAIN):
@@ -295,6 +295,7 @@ async def _write_and_say(service: Service, tenant: TenantConfig, read: _Read, ta
                 read.said,
                 unanswered=read.unanswered,
                 has_left_out=len(read.unanswered) == UNANSWERED,
+                show=show,
             )
         except AgentError as problem:
             if task.attempt < ATTEMPTS and not isinstance(problem, UnknownModel | TooSlow):
@@ -318,7 +319,7 @@ async def _write_and_say(service: Service, tenant: TenantConfig, read: _Read, ta
         read = await _read(service, tenant, task)
         if not read.unanswered or read.unanswered[-1].seq == answered:
             break
-    await Speech(service, tenant, conversation, task, words, kind="reply", answers_up_to=answered, error=error).say()
+    return Speech(service, tenant, conversation, task, words, kind="reply", answers_up_to=answered, error=error)
 
 
 async def _read(service: Service, tenant: TenantConfig, task: Task) -> _Read:
@@ -396,14 +397,3 @@ async def _context(service: Service, tenant: TenantConfig, read: _Read, task: Ta
         on_booked=lambda: service.signals.hint(DUE),
         booked_before=list(read.booked_before),
     )
-
-
-async def _show_typing(service: Service, tenant: TenantConfig, conversation: Conversation, task: Task) -> None:
-    """Show that an answer is being written, again and again as long as it is."""
-    channel = None if conversation.channel == "web" else await service.channel(tenant, conversation.channel)
-    while True:
-        if channel is None:
-            service.signals.hint(f"typing {conversation.id}")
-        else:
-            await channel.typing(conversation.address, conversation.thread, task.reply_to)
-        await asyncio.sleep(TYPING_EVERY)

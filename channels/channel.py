@@ -89,8 +89,15 @@ class Channel(Protocol):
         """Tell whether a message sent at `due` can reach the customer, and how, as far as is known at `now`."""
         ...
 
-    async def typing(self, address: str, thread: str | None, reply_to: str | None) -> None:
-        """Show that an answer is being written. Best effort: errors are swallowed."""
+    def shows_drafts(self, address: str, thread: str | None) -> bool:
+        """Tell whether an answer can be shown there while it is being written."""
+        ...
+
+    async def typing(self, address: str, thread: str | None, reply_to: str | None, words: str = "") -> None:
+        """Show that an answer is being written, and `words`, what there is of it, where drafts are shown.
+
+        Best effort: errors are swallowed.
+        """
         ...
 
     async def close(self) -> None:

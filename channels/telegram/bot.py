@@ -40,6 +40,8 @@ class TelegramSection(BaseModel, extra="forbid", frozen=True):
     receive: Literal["auto", "polling", "webhook"] = "auto"
     unknown: OnUnknown = "at_most_once"
     """Telegram cannot be asked what it sent, so sending again may say it twice."""
+    drafts: bool = True
+    """Whether an answer is shown in private chats while it is being written; the model is then asked for a stream."""
 
     @property
     def bot_id(self) -> str:

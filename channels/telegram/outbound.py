@@ -109,6 +109,7 @@ class TelegramChannel:
         self._timeout = timeout
         self._bot: Bot | None = None
         self._opening = asyncio.Lock()
+        self._has_drafts = section.drafts
 
     def split(self, text: str) -> Parts:
         """Cut Markdown into pieces of Markdown, each at most 4,096 UTF-16 units before and after it is rendered."""
@@ -182,19 +183,46 @@ class TelegramChannel:
             ),
         )
 
-    async def typing(self, address: str, thread: str | None, reply_to: str | None) -> None:
-        """Show "typing" in the chat for five seconds."""
+    def shows_drafts(self, address: str, thread: str | None) -> bool:
+        """Tell whether it is a private chat with the bot, the only ones that have drafts (Bot API, sendMessageDraft)."""
+        place = _place(thread)
+        is_private = place is not None and place.direct is None and place.business is None
+        return self._has_drafts and is_private and not address.startswith("-")
+
+    async def typing(self, address: str, thread: str | None, reply_to: str | None, words: str = "") -> None:
+        """Show "typing" in the chat for five seconds, or what there is of the answer for thirty."""
         place = _place(thread)
         # The direct messages of a channel have no such sign, and a bot that is to wait shows none.
         if place is None or place.direct is not None or self._pace.rest(address) > 0:
             return
         try:
             async with asyncio.timeout(self._timeout):
-                await (await self._open()).send_chat_action(
-                    address, "typing", message_thread_id=place.topic, business_connection_id=place.business
-                )
-        except Exception:
-            return
+                bot = await self._open()
+                if words and self.shows_drafts(address, thread):
+                    await self._draft(bot, address, place, reply_to, words)
+                else:
+                    await bot.send_chat_action(
+                        address, "typing", message_thread_id=place.topic, business_connection_id=place.business
+                    )
+        except Exception as error:
+            self._heed(error, address)
+
+    async def _draft(self, bot: "Bot", address: str, place: _Place, reply_to: str | None, words: str) -> None:
+        # aiogram takes seconds to import; by now it is.
+        from aiogram.exceptions import TelegramBadRequest, TelegramNotFound  # noqa: PLC0415
+        from aiogram.types import MessageEntity as Entity  # noqa: PLC0415
+
+        text, marks = render(self.split(words)[-1])
+        try:
+            await bot.send_message_draft(
+                int(address),
+                int(reply_to or 1),  # drafts of one number are one draft that grows
+                message_thread_id=place.topic,
+                text=text,
+                entities=[Entity(**mark.to_dict()) for mark in marks],
+            )
+        except (TelegramBadRequest, TelegramNotFound):
+            self._has_drafts = False  # a server of an older version; and nothing here is worth a second try
 
     async def close(self) -> None:
         """Close the connections; the next send opens new ones."""

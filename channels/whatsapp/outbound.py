@@ -206,7 +206,11 @@ class WhatsAppChannel:
             " hours after the last one they wrote. Offer a time before that, or say plainly that you cannot promise it here.",
         )
 
-    async def typing(self, address: str, thread: str | None, reply_to: str | None) -> None:
+    def shows_drafts(self, address: str, thread: str | None) -> bool:
+        """WhatsApp shows no drafts."""
+        return False
+
+    async def typing(self, address: str, thread: str | None, reply_to: str | None, words: str = "") -> None:
         """Show the typing bubble under the customer's message `reply_to`; nothing happens without one."""
         if reply_to is None:
             return

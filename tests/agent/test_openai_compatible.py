@@ -100,8 +100,8 @@ class Turn:
 
     def __init__(self, database: Database, clock: MovableClock, streamed: bool) -> None:
         self._database, self._clock, self._streamed = database, clock, streamed
-        self.pieces: list[str] = []
-        """What was streamed."""
+        self.shown: list[str] = []
+        """What could be seen while it was written."""
 
     async def answer(self, words: str = "remind me in an hour to call Ana", to: str = "ana") -> str:
         """Return the reply to a customer."""
@@ -114,7 +114,7 @@ class Turn:
                 self._context,
                 [],
                 unanswered=said(words),
-                on_text=self.pieces.append if self._streamed else None,
+                show=self.shown.append if self._streamed else None,
             )
         finally:
             await models.close()
@@ -170,7 +170,7 @@ async def test_a_call_of_the_tool_goes_round(
         turn = Turn(database, clock, streamed)
         reply = await turn.answer()
         assert reply == "Booked: I will remind you at ten."
-        assert "".join(turn.pieces) == (reply if streamed else "")
+        assert turn.shown == []  # one sentence, which was over with the answer
         (booked,) = await turn.pending()
         assert (booked.payload["about"], booked.booked_for) == ("call Ana", clock.at + timedelta(hours=1))
         assert [bool(asked["stream"]) for asked in server.asked] == [streamed] * 2
@@ -196,7 +196,7 @@ async def test_a_call_beside_a_text_is_made_all_the_same(
         assert await turn.answer() == "Booked."
         assert len(await turn.pending()) == 1
         assert len(server.asked) == 2
-        assert turn.pieces == (["One ", "moment. ", "Booked."] if streamed else [])
+        assert turn.shown == (["One moment."] if streamed else [])
 
 
 @both_ways

@@ -110,7 +110,10 @@ class Line:
     def assess(self, origin: Origin, due: datetime, now: datetime) -> Reach:
         return Reach(self.is_open)
 
-    async def typing(self, address: str, thread: str | None, reply_to: str | None) -> None:
+    def shows_drafts(self, address: str, thread: str | None) -> bool:
+        return False
+
+    async def typing(self, address: str, thread: str | None, reply_to: str | None, words: str = "") -> None:
         return
 
     async def open(self) -> None:

@@ -53,7 +53,7 @@ ANSWER, REMINDER = "Booked, I will remind you.", "Here is your reminder: call An
 DUE = timedelta(seconds=10)
 
 
-def with_bot(token: str = TOKEN, **section: str) -> dict[str, Any]:
+def with_bot(token: str = TOKEN, **section: Any) -> dict[str, Any]:
     return {"channels": {"telegram": {"token": token, **section}}}
 
 

@@ -516,6 +516,57 @@ async def test_typing_is_shown_in_the_topic_and_its_failure_is_nobodys_business(
 
 
 @one_loop
+async def test_in_a_private_chat_an_answer_is_shown_while_it_is_written(
+    channel: Channel, faults: TelegramFaults
+) -> None:
+    for words in ("", "*Hello*, Ana.", "*Hello*, Ana. " + "How are you? " * 400):
+        await channel.typing("42", "7", "5", words)
+    chat = {"chat_id": "42", "message_thread_id": "7"}
+    assert (faults.calls[0].method, faults.calls[0].fields) == ("sendChatAction", {**chat, "action": "typing"})
+    assert [call.method for call in faults.calls[1:]] == ["sendMessageDraft"] * 2
+    assert faults.calls[1].fields == {
+        **chat,
+        "draft_id": "5",
+        "text": "Hello, Ana.",
+        "entities": [{"type": "italic", "offset": 0, "length": 5}],
+    }
+    assert 0 < units(faults.calls[2].fields["text"]) <= 4096
+
+
+@one_loop
+@pytest.mark.parametrize(
+    ("address", "thread"), [("-42", None), ("-42", "7"), ("42", "direct:7"), ("42", "business:bc")]
+)
+async def test_only_a_private_chat_with_the_bot_has_drafts(
+    channel: Channel, faults: TelegramFaults, address: str, thread: str | None
+) -> None:
+    assert not channel.shows_drafts(address, thread)
+    await channel.typing(address, thread, "5", "Hello.")
+    assert {call.method for call in faults.calls} <= {"sendChatAction"}
+
+
+@one_loop
+@pytest.mark.parametrize("answer", [refused(404, "Not Found"), refused(400, "Bad Request: nothing of this kind")])
+async def test_a_server_that_knows_no_drafts_is_shown_one_and_then_only_typing(
+    faults: TelegramFaults, answer: Answer
+) -> None:
+    channel = TelegramChannel(SECTION, faults.url)
+    faults.begin(answer)
+    assert channel.shows_drafts("42", None)
+    for _ in range(2):
+        await channel.typing("42", None, "5", "Hello.")
+    assert [call.method for call in faults.calls] == ["sendMessageDraft", "sendChatAction"]
+    assert not channel.shows_drafts("42", None)
+    assert await channel.send(PART) == Accepted("77")
+    await channel.close()
+
+
+def test_a_tenant_can_do_without_drafts() -> None:
+    without = TelegramSection.model_validate({"token": TOKEN, "drafts": False})
+    assert not TelegramChannel(without, None).shows_drafts("42", None)
+
+
+@one_loop
 async def test_telegram_can_be_reached_at_any_time(channel: Channel) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     assert channel.assess(Origin("telegram", "42", None), now.replace(year=2027), now).possible

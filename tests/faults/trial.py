@@ -240,7 +240,10 @@ class Witness:
     def assess(self, origin: Origin, due: datetime, now: datetime) -> Reach:
         return self.line.assess(origin, due, now)
 
-    async def typing(self, address: str, thread: str | None, reply_to: str | None) -> None:
+    def shows_drafts(self, address: str, thread: str | None) -> bool:
+        return False
+
+    async def typing(self, address: str, thread: str | None, reply_to: str | None, words: str = "") -> None:
         """Left out: nothing depends on it, and it would be every second call."""
 
     async def close(self) -> None:

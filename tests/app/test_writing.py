@@ -1,0 +1,134 @@
+"""What a customer on Telegram sees while the answer is being written."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+import app.writing
+from store.conversations import Conversation
+from store.database import Database
+from tests.app.test_telegram import hands_in, until_answered, update, with_bot
+from tests.support.clock import MovableClock
+from tests.support.house import House, a_house
+from tests.support.telegram_faults import HANG, HOLD, TelegramFaults, ok, telegram_faults
+
+FIRST, WHOLE = "Good morning, Ana.", "Good morning, Ana. The office opens at nine."
+
+
+class SlowModel:
+    """Writes the first sentence, and the rest when the test lets it."""
+
+    def __init__(self) -> None:
+        self.goes_on = asyncio.Event()
+        self.is_done = asyncio.Event()
+        self.is_streamed = False
+
+    @property
+    def model(self) -> FunctionModel:
+        return FunctionModel(self._answer, stream_function=self._stream, model_name="slow")
+
+    async def _answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        await self.goes_on.wait()
+        return ModelResponse(parts=[TextPart(WHOLE)])
+
+    async def _stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        self.is_streamed = True
+        yield FIRST + " "
+        await self.goes_on.wait()
+        yield WHOLE.removeprefix(FIRST + " ")
+        self.is_done.set()
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app.writing, "DRAFT_EVERY", 0.001)
+
+
+@pytest.fixture
+async def faults() -> AsyncIterator[TelegramFaults]:
+    async with telegram_faults() as faults:
+        yield faults
+
+
+async def until(faults: TelegramFaults, is_so: Callable[[], bool]) -> None:
+    """Wait for calls until that is so."""
+    while not is_so():
+        faults.arrived.clear()
+        await faults.arrived.wait()
+
+
+def methods(faults: TelegramFaults) -> list[str]:
+    return [call.method for call in faults.calls]
+
+
+@asynccontextmanager
+async def asked(
+    database: Database, directory: Path, clock: MovableClock, faults: TelegramFaults, model: SlowModel, **section: Any
+) -> AsyncIterator[tuple[House, asyncio.Task[Conversation]]]:
+    """Ask a house with a bot something, and give what waits for its answer."""
+    more: dict[str, Any] = {"config": with_bot(**section), "telegram_api_url": faults.url}
+    async with a_house(database, directory, model.model, clock, **more) as house:
+        await hands_in(house, update(text="good morning"))
+        answered = asyncio.create_task(until_answered(house, clock))
+        yield house, answered
+        await answered
+
+
+async def test_a_private_chat_sees_the_answer_grow_and_then_gets_it_once(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    slow = SlowModel()
+    async with asked(database, tmp_path, clock, faults, slow) as (house, answered):
+        await until(faults, lambda: "sendMessageDraft" in methods(faults))
+        draft = next(call for call in faults.calls if call.method == "sendMessageDraft")
+        assert draft.fields == {"chat_id": "42", "draft_id": "5", "text": FIRST, "entities": []}
+        assert "sendMessage" not in methods(faults)
+        slow.goes_on.set()
+        assert await house.heard((await answered).id) == [WHOLE]
+        assert methods(faults).count("sendMessage") == 1
+        assert methods(faults)[-1] == "sendMessage"
+
+
+async def test_the_answer_comes_after_a_draft_that_is_on_its_way(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    slow = SlowModel()
+    faults.fallbacks["sendMessageDraft"] = HOLD
+    async with asked(database, tmp_path, clock, faults, slow) as (_, answered):
+        await until(faults, lambda: "sendMessageDraft" in methods(faults))
+        slow.goes_on.set()
+        await slow.is_done.wait()
+        assert "sendMessage" not in methods(faults)
+        faults.let_go(ok(True))
+        await answered
+        assert methods(faults)[-2:] == ["sendMessageDraft", "sendMessage"]
+
+
+async def test_a_draft_that_is_never_answered_keeps_nobody_from_the_answer(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app.writing, "LATE_DRAFT", 0.01)
+    slow = SlowModel()
+    faults.fallbacks["sendMessageDraft"] = HANG
+    async with asked(database, tmp_path, clock, faults, slow) as (house, answered):
+        await until(faults, lambda: "sendMessageDraft" in methods(faults))
+        slow.goes_on.set()
+        assert await house.heard((await answered).id) == [WHOLE]
+
+
+async def test_a_tenant_without_drafts_has_nothing_streamed(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    slow = SlowModel()
+    async with asked(database, tmp_path, clock, faults, slow, drafts=False) as (house, answered):
+        await until(faults, lambda: "sendChatAction" in methods(faults))
+        slow.goes_on.set()
+        assert await house.heard((await answered).id) == [WHOLE]
+        assert not slow.is_streamed
+        assert "sendMessageDraft" not in methods(faults)
