@@ -375,9 +375,9 @@ async def _conversation(connection: AsyncConnection, task: Task) -> Conversation
 async def _context(service: Service, tenant: TenantConfig, read: _Read, task: Task) -> TurnContext:
     conversation, unanswered, now = read.conversation, read.unanswered, read.now
     channel = None if conversation.channel == "web" else await service.channel(tenant, conversation.channel)
-    origin = Origin(
-        conversation.channel, conversation.address, conversation.last_inbound_at, thread=conversation.thread
-    )
+    language = language_of(tenant, conversation, unanswered[-1].text)
+    written = conversation.last_inbound_at
+    origin = Origin(conversation.channel, conversation.address, written, thread=conversation.thread, language=language)
 
     def assess(due: datetime) -> tuple[bool, str]:
         if conversation.stopped == "customer":
@@ -386,7 +386,7 @@ async def _context(service: Service, tenant: TenantConfig, read: _Read, task: Ta
         return reach.possible, reach.advice
 
     return TurnContext(
-        voice=voice_of(tenant, conversation, now, language=language_of(tenant, conversation, unanswered[-1].text)),
+        voice=voice_of(tenant, conversation, now, language=language),
         turn=task.id,
         database=service.database,
         clock=service.clock,

@@ -177,6 +177,8 @@ class Origin:
     """When the provider last refused free text as too late, which it knows better than we do."""
     thread: str | None = None
     """Where in the chat, as in `Inbound`."""
+    language: str | None = None
+    """What the answer will be written in, where that is known; `es`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,11 @@ class WhatsAppChannel:
             last = None  # Meta knows better
         if window.is_open(last, due):
             return REACHABLE
-        ours = [one for one in self._section.templates if one.purpose == "followup"]
+        ours = [
+            one
+            for one in self._section.templates
+            if one.purpose == "followup" and origin.language in (None, one.language)
+        ]
         if ours:
             return Reach(
                 True,

@@ -96,11 +96,23 @@ async def test_a_message_that_does_not_fit_into_one_template_goes_by_the_next(
         assert twilio.messages[-1].content_sid == READY
 
 
-async def test_without_a_template_in_the_customers_language_it_is_held_and_says_why(
+async def test_what_no_template_in_the_customers_language_could_bring_is_not_booked(
     database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
 ) -> None:
-    async with an_office_with(database, tmp_path, clock, twilio, IN_SPANISH) as office:
+    lines = (BOOKED[0], "I cannot promise that here.")
+    async with an_office_with(database, tmp_path, clock, twilio, IN_SPANISH, lines=lines) as office:
         await office.hears("remind me of the renewal in six weeks")
+        assert await office.house.tasks() == []
+        assert "Nothing was booked" in str(office.script.asked[1][-1])
+
+
+async def test_without_a_template_in_the_customers_language_it_is_held_and_says_why(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.service.FRESH", 0.0)  # the file that is applied counts at once
+    async with an_office_with(database, tmp_path, clock, twilio, TELLS) as office:
+        await office.hears("remind me of the renewal in six weeks")
+        await office.is_applied_with(templates=[IN_SPANISH])
         task = await office.falls_due("scheduled", SIX_WEEKS)
         held = await office.until_held(task.id)
         assert held.hold == "window closed"

@@ -14,6 +14,7 @@ from sqlalchemy import select, text
 from app.http import application
 from app.inbox import GATHER
 from app.tenants_file import TenantConfig
+from app.wiring import apply_tenants
 from channels.channel import Channel
 from channels.whatsapp.codes import why
 from channels.whatsapp.reconcile import LOOKS
@@ -27,7 +28,7 @@ from store.deliveries import deliveries
 from tests.support.asgi import a_port, served
 from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation
-from tests.support.house import House, a_house
+from tests.support.house import House, a_config, a_house
 from tests.support.model import Script, books
 from tests.support.twilio_server import BAD_GATEWAY, Accept, Behaviour, Drop, Hang, Reject, TwilioServer
 from tests.support.wait import eventually
@@ -67,6 +68,12 @@ class Office:
     async def taps(self, button: str) -> None:
         """The customer taps a button of a template."""
         await self.writes("", ButtonText=button, ButtonPayload="show", MessageType="button")
+
+    async def is_applied_with(self, **section: Any) -> None:
+        """The tenant's file is applied with another section for WhatsApp."""
+        twilio = self.twilio
+        account = {"account_sid": twilio.account_sid, "auth_token": twilio.auth_token, "sender": twilio.sender}
+        await apply_tenants(self.house.service, [a_config("acme", channels={"whatsapp": {**account, **section}})])
 
     async def until_held(self, task: int) -> Found:
         """Wait until a task is held."""
