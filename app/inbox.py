@@ -23,12 +23,13 @@ from agent.context import TurnContext
 from agent.errors import AgentError, NothingToSay, TooSlow, UnknownModel
 from agent.phrases import phrase
 from app import commands
+from app.moved import follow
 from app.service import Service, language_of, voice_of
 from app.speak import Speech
 from app.tenants_file import TenantConfig
 from app.writing import shown
 from channels import optout
-from channels.message import REACHABLE, Inbound, Incoming, Membership, Origin, Received
+from channels.message import REACHABLE, Inbound, Incoming, Membership, Moved, Origin, Received
 from channels.optout import Wish
 from channels.telegram.commands import Command
 from channels.telegram.commands import read as read_command
@@ -72,6 +73,9 @@ async def take_in(service: Service, incoming: Incoming) -> None:
     """Take in what a provider tells us; committed when this returns. Raises what `receive` raises."""
     if isinstance(incoming, Membership):
         await note_membership(service, incoming)
+    elif isinstance(incoming, Moved):
+        async with service.database.transaction() as connection:
+            await follow(connection, incoming.tenant, incoming.channel, incoming.address_key, incoming.address)
     else:
         await receive(service, incoming)
 

@@ -45,7 +45,19 @@ class Membership:
     """False when the sender was blocked, removed or silenced there."""
 
 
-Incoming = Inbound | Membership
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Word that a chat goes on under another address: a group that became a supergroup."""
+
+    tenant: str
+    channel: str
+    address_key: str
+    """The chat as it was known, as in `Inbound`."""
+    address: str
+    """Where it is now, which is its key too."""
+
+
+Incoming = Inbound | Membership | Moved
 """What a provider tells us unasked."""
 
 

@@ -85,10 +85,20 @@ async def meet(connection: AsyncConnection, contact: Contact) -> int:
     return int((await connection.execute(known)).scalar_one())
 
 
+STOPPED_BEFORE = """
+update contacts c set stopped = old.stopped
+  from contacts old
+ where c.bucket = :bucket and c.tenant = :tenant and c.channel = :channel and c.address_key = :address
+   and old.bucket = c.bucket and old.tenant = c.tenant and old.channel = c.channel and old.address_key = :old_key
+   and old.stopped = 'customer'
+"""
+
+
 async def move(connection: AsyncConnection, tenant: str, channel: str, old_key: str, address: str) -> None:
     """Give a contact another address: conversation and pending tasks move along, since they ask here.
 
-    Where somebody has already written from there, that contact stays who it is, and this one is only answered there.
+    Where somebody has already written from there, that contact stays who it is, and this one is only answered there; the
+    customer's word that nothing more is to be sent holds for both. That the old address is shut means nothing any more.
     """
     other = contacts.alias()
     is_known = exists().where(
@@ -105,8 +115,14 @@ async def move(connection: AsyncConnection, tenant: str, channel: str, old_key: 
             contacts.c.channel == channel,
             contacts.c.address_key == old_key,
         )
-        .values(address=address, address_key=case((is_known, contacts.c.address_key), else_=address))
+        .values(
+            address=address,
+            address_key=case((is_known, contacts.c.address_key), else_=address),
+            stopped=func.nullif(contacts.c.stopped, "provider"),
+        )
     )
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "channel": channel, "old_key": old_key, "address": address}
+    await connection.execute(sql(STOPPED_BEFORE), given)
 
 
 Stopped = Literal["customer", "provider"]

@@ -208,3 +208,34 @@ async def of_the_same(connection: AsyncConnection, tenant: str, conversation: in
     """Return every conversation with the contact of this one, itself among them."""
     given = {"bucket": bucket_of(tenant), "tenant": tenant, "id": conversation}
     return list(await connection.scalars(sql(OF_THE_SAME), given))
+
+
+MOVING = """
+select v.id, v.thread, there.id as contact
+  from contacts c
+  join conversations v on v.bucket = c.bucket and v.tenant = c.tenant and v.contact = c.id
+  left join contacts there on there.bucket = c.bucket and there.tenant = c.tenant and there.channel = c.channel
+                          and there.address_key = :address and there.id <> c.id
+ where c.bucket = :bucket and c.tenant = :tenant and c.channel = :channel and c.address_key = :old_key
+ order by v.id
+"""
+
+
+async def moving(
+    connection: AsyncConnection, tenant: str, channel: str, old_key: str, address: str
+) -> Sequence[tuple[int, int]]:
+    """Return the conversations of a contact that moves, each with the one that it goes on in.
+
+    That is itself, unless somebody has already written from the new address: then it is theirs in the same thread, opened
+    where there is none.
+    """
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "channel": channel, "old_key": old_key, "address": address}
+    return [
+        (
+            row.id,
+            row.id
+            if row.contact is None
+            else await open_conversation(connection, tenant, row.contact, row.thread or None),
+        )
+        for row in (await connection.execute(sql(MOVING), given)).all()
+    ]

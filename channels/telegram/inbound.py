@@ -1,4 +1,4 @@
-"""From Telegram's update to `Inbound` or `Membership`: the same for the webhook and for polling."""
+"""From Telegram's update to `Inbound`, `Membership` or `Moved`: the same for the webhook and for polling."""
 
 import hmac
 import re
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from channels.errors import Malformed, Refused
-from channels.message import Inbound, Incoming, Membership
+from channels.message import Inbound, Incoming, Membership, Moved
 from channels.text import clean
 from store.blank import is_blank
 
@@ -60,7 +60,7 @@ def check_secret(given: str | None, expected: str) -> None:
 
 
 def read_update(update: Mapping[str, Any], tenant: str, bot_id: str, bot_name: str | None = None) -> Incoming:
-    """Read one update, as JSON gave it: a message from a person to this bot, or word of a chat that lets it in or not.
+    """Read one update, as JSON gave it: a message from a person to this bot, or word of a chat that lets it in or not, or moves.
 
     `bot_name` is the bot's username, by which a group addresses it. A message's `thread` is a topic's number,
     `direct:ID` in the direct messages of a channel, or `business:ID` in a chat of a business that has connected the bot
@@ -71,7 +71,10 @@ def read_update(update: Mapping[str, Any], tenant: str, bot_id: str, bot_name: s
         return _read_membership(_object(update, "my_chat_member"), tenant)
     is_business = isinstance(update, Mapping) and "business_message" in update
     message = _object(update, "business_message" if is_business else "message")
-    chat, sender = _object(message, "chat"), _object(message, "from")
+    chat = _object(message, "chat")
+    if not is_business and ("migrate_to_chat_id" in message or "migrate_from_chat_id" in message):
+        return _read_move(message, chat, tenant)
+    sender = _object(message, "from")
     kind = chat.get("type")
     if kind not in _CHATS:
         raise Malformed("not a private chat or a group")
@@ -120,6 +123,18 @@ def _read_membership(member: Mapping[str, Any], tenant: str) -> Membership:
     else:
         raise Malformed("no status that is known")
     return Membership(tenant, "telegram", str(_id(chat, "id")), is_in)
+
+
+def _read_move(message: Mapping[str, Any], chat: Mapping[str, Any], tenant: str) -> Moved:
+    """Read word of a group that became a supergroup, which is told once in each of the two."""
+    here = _id(chat, "id")
+    if "migrate_to_chat_id" in message:
+        old, new = here, _id(message, "migrate_to_chat_id")
+    else:
+        old, new = _id(message, "migrate_from_chat_id"), here
+    if old >= 0 or new >= 0:
+        raise Malformed("not a group that moved")
+    return Moved(tenant, "telegram", str(old), str(new))
 
 
 def _business(message: Mapping[str, Any], address: str) -> str:

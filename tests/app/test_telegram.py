@@ -602,6 +602,101 @@ async def test_a_group_that_moved_is_followed_with_one_message_and_remembered(
         assert (await house.log(conversation.id))[-1].text == "/thanks"
 
 
+def moves(number: int, to: int = -100777, /, **message: Any) -> dict[str, Any]:
+    """Telegram's own word, in the old group, that it has become a supergroup."""
+    told = {"chat": {"id": -7, "type": "group"}, "text": None, "migrate_to_chat_id": to}
+    return update(number, **{**told, **message})
+
+
+SUPERGROUP = {"id": -100777, "type": "supergroup"}
+IN_GROUP: dict[str, Any] = {"chat": {"id": -7, "type": "group"}, "text": "/remind me in 10 seconds"}
+IS_NOW_A_SUPERGROUP = refused(
+    400, "Bad Request: group chat was upgraded to a supergroup chat", migrate_to_chat_id=-100777
+)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        moves(1002),
+        moves(1002, **{"from": {"id": 1087968824, "is_bot": True, "first_name": "Group"}}),
+        update(1002, chat=SUPERGROUP, text=None, migrate_from_chat_id=-7),
+    ],
+)
+async def test_a_group_that_tells_of_its_move_is_the_same_conversation_from_then_on(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults, word: dict[str, Any]
+) -> None:
+    async with an_office(database, tmp_path, clock, faults) as house:
+        conversation = await asked_and_answered(house, clock, **IN_GROUP)
+        left = {"chat": {"id": -7, "type": "group"}, "new_chat_member": {"status": "left"}}
+        await hands_in(house, {"update_id": 1001, "my_chat_member": left})
+        for _ in range(2):
+            await hands_in(house, word)
+        await hands_in(house, {"update_id": 1003, "my_chat_member": left})
+        await hands_in(house, update(1004, chat=SUPERGROUP, text="/pending"))
+        faults.begin()
+        await goes_by(house, clock, DUE)
+        await house.until_state((await the_followup(house)).id, "fired")
+        assert (await house.log(conversation.id))[2].text == "/pending"
+    said = {call.fields["text"]: call for call in sends(faults)}
+    assert {call.fields["chat_id"] for call in sends(faults)} == {"-100777"}
+    assert "reply_parameters" not in said[REMINDER].fields, "the old group's number is another message's in the new one"
+
+
+async def test_the_reply_to_a_message_of_the_old_group_is_left_out_in_the_new_one(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with an_office(database, tmp_path, clock, faults) as house:
+        await asked_and_answered(house, clock, **IN_GROUP)
+        faults.begin(IS_NOW_A_SUPERGROUP, accepted())
+        await goes_by(house, clock, DUE)
+        await house.until_state((await the_followup(house)).id, "fired")
+    replied = [(call.fields["chat_id"], "reply_parameters" in call.fields) for call in sends(faults)]
+    assert replied == [("-7", True), ("-100777", False)]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_a_group_that_wrote_from_its_new_address_first_has_what_is_pending_there(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults, *, is_told: bool
+) -> None:
+    lines = (*BOOKED, books("call Bea", delay="1 hour"), "Booked.", "Hello.")
+    async with an_office(database, tmp_path, clock, faults, *lines) as house:
+        await asked_and_answered(house, clock, **IN_GROUP)
+        await hands_in(house, update(1002, **{**IN_GROUP, "text": "/and call Bea in an hour"}))
+        await until_answered(house, clock)
+        first, second = sorted(await house.tasks(), key=lambda task: task.id)
+        await hands_in(house, update(1003, chat=SUPERGROUP, text="/hello"))
+        there = await until_answered(house, clock)
+        if is_told:
+            await hands_in(house, moves(1004))
+        else:
+            faults.begin(IS_NOW_A_SUPERGROUP)
+        await goes_by(house, clock, DUE)
+        said = await house.until_state(first.id, "fired")
+        assert (said.conversation, (await house.heard(there.id))[-1]) == (there.id, REMINDER)
+
+        faults.begin()
+        await hands_in(house, update(1005, chat=SUPERGROUP, text="/pending"))
+        await goes_by(house, clock, GATHER)
+        await eventually(lambda: len(sends(faults)) == 1)
+        assert f"{second.id}: call Bea" in sends(faults)[0].fields["text"]
+        await hands_in(house, update(1006, chat=SUPERGROUP, text="/stop"))
+        await house.until_state(second.id, "cancelled")
+
+
+async def test_a_group_that_wanted_nothing_more_wants_nothing_where_it_moved_to(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with an_office(database, tmp_path, clock, faults, *BOOKED, "Hello.") as house:
+        await hands_in(house, update(1001, **{**IN_GROUP, "text": "/stop"}))
+        await hands_in(house, update(1002, chat=SUPERGROUP, text="/remind me in 10 seconds"))
+        await until_answered(house, clock)
+        await hands_in(house, moves(1003))
+        await goes_by(house, clock, DUE)
+        skipped = await house.until_state((await the_followup(house)).id, "fired")
+    assert skipped.outcome == "skipped: opted out"
+
+
 async def test_a_bot_that_was_blocked_fails_the_task_in_telegrams_words(
     database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
 ) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lo_bot_api_emulator import LoBotApiEmulator
 
 from channels.errors import Malformed, Refused
-from channels.message import Inbound, Membership
+from channels.message import Inbound, Membership, Moved
 from channels.telegram.bot import TelegramSection, open_bot
 from channels.telegram.inbound import ALLOWED_UPDATES, check_secret, read_update
 from tests.support.telegram_faults import serving
@@ -248,6 +248,37 @@ def test_word_of_a_chat_that_lets_the_bot_in_or_not(status: str, more: dict[str,
 def test_what_is_no_such_word_is_malformed(raw: dict[str, Any]) -> None:
     with pytest.raises(Malformed):
         read_update(raw, "acme", BOT)
+
+
+# Moved
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        update(chat={"id": -7, "type": "group"}, migrate_to_chat_id=-1007),
+        update(chat={"id": -1007, "type": "supergroup"}, migrate_from_chat_id=-7, text=None),
+        update(chat={"id": -7, "type": "group"}, migrate_to_chat_id=-1007, **{"from": {"id": 1, "is_bot": True}}),
+    ],
+)
+def test_a_group_that_became_a_supergroup_tells_of_it_in_both(raw: dict[str, Any]) -> None:
+    assert read_update(raw, "acme", BOT) == Moved("acme", "telegram", "-7", "-1007")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"chat": {"id": -7, "type": "group"}, "migrate_to_chat_id": 42},
+        {"chat": {"id": 42, "type": "private"}, "migrate_to_chat_id": -1007},
+        {"chat": {"id": 42, "type": "private"}, "migrate_from_chat_id": -7},
+        {"chat": {"id": -7, "type": "group"}, "migrate_to_chat_id": "-1007"},
+        {"chat": {"id": -7, "type": "group"}, "migrate_to_chat_id": True},
+        {"chat": {"id": -7, "type": "group"}, "migrate_to_chat_id": -(2**70)},
+    ],
+)
+def test_nothing_but_a_group_moves_and_only_to_another(message: dict[str, Any]) -> None:
+    with pytest.raises(Malformed):
+        read_update(update(**message), "acme", BOT)
 
 
 @pytest.mark.parametrize(
