@@ -26,6 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agent.phrases import phrase
 from app import sent
+from app.moved import follow
 from app.service import FRESH, OUTCOMES, Service, zone_of
 from app.tenants_file import UNUSABLE, TenantConfig, from_stored
 from channels.channel import Channel
@@ -45,6 +46,7 @@ from channels.web import outbound as web
 from scheduler import settle
 from scheduler.errors import LostClaim
 from scheduler.hold import CHANNEL_PAUSED, TOPIC_GONE, WINDOW_CLOSED, keep_waiting
+from scheduler.move import lock_pending
 from scheduler.retry import BUDGET, LONGEST, backoff
 from scheduler.task import Task
 from store import contacts, conversations, deliveries, messages, tenants
@@ -450,6 +452,8 @@ class Speech:
         """Commit what came of one part, or what is known of it by now; return whether the next may follow."""
         try:
             async with self.service.database.transaction() as connection:
+                if isinstance(outcome, NotSent) and outcome.moved_to is not None:
+                    await lock_pending(connection, self.task.tenant, self.conversation.id)
                 await settle.is_sending(
                     connection, self.task
                 )  # the task before its conversation, as everybody locks them
@@ -537,9 +541,6 @@ class Speech:
 
     async def _try_again(self, connection: AsyncConnection, outcome: NotSent, *, has_begun: bool) -> None:
         """Let it be sent again, unless it was tried often enough."""
-        if outcome.moved_to is not None:
-            moved = self.conversation
-            await contacts.move(connection, moved.tenant, moved.channel, moved.address_key, outcome.moved_to)
         so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
         tries = sum(one.outcome == "not_sent" for one in so_far)
         if tries >= SENDS:
@@ -553,6 +554,9 @@ class Speech:
             error=self._counted(outcome.reason),
             is_unsent=not has_begun,
         )
+        if outcome.moved_to is not None:  # this task, its lane free by now, among the rest
+            moved = self.conversation
+            await follow(connection, moved.tenant, moved.channel, moved.address_key, outcome.moved_to)
 
     async def _wait_for_word(
         self, connection: AsyncConnection, channel: Channel | None, delivery: int, reason: str, *, has_begun: bool
