@@ -11,6 +11,7 @@ from channels.message import OnUnknown
 
 if TYPE_CHECKING:
     from aiogram import Bot
+    from aiogram.exceptions import TelegramRetryAfter
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,15 @@ class TelegramSection(BaseModel, extra="forbid", frozen=True):
     def bot_id(self) -> str:
         """The bot's own id, which is the part of its token that is no secret."""
         return self.token.get_secret_value().partition(":")[0]
+
+
+LONGEST_WAIT = 86400.0
+"""Seconds: a day. Telegram is asked again after that, whatever longer time it has named."""
+
+
+def seconds_asked(error: "TelegramRetryAfter") -> float:
+    """Return for how many seconds Telegram asks to be left alone, from none to a day."""
+    return float(min(max(error.retry_after, 0), LONGEST_WAIT))
 
 
 def open_bot(section: TelegramSection, api_url: str | None, connect_timeout: float = 10.0) -> "Bot":

@@ -3,7 +3,7 @@
 import hmac
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from channels.errors import Malformed, Refused
 from channels.message import Inbound, Incoming, Membership, Moved
@@ -109,6 +109,11 @@ def read_update(update: Mapping[str, Any], tenant: str, bot_id: str, bot_name: s
     )
 
 
+def is_id(value: object) -> bool:
+    """Tell whether a value is a number such as Telegram gives to chats, messages and updates: whole, of 64 bits."""
+    return type(value) is int and abs(value) < 2**63
+
+
 def _read_membership(member: Mapping[str, Any], tenant: str) -> Membership:
     chat, now = _object(member, "chat"), _object(member, "new_chat_member")
     if chat.get("type") not in _CHATS:
@@ -183,9 +188,9 @@ def _object(parent: object, key: str) -> Mapping[str, Any]:
 
 def _id(parent: Mapping[str, Any], key: str) -> int:
     value = parent.get(key)
-    if type(value) is not int or abs(value) >= 2**63:
+    if not is_id(value):
         raise Malformed(f"{key} is not an id")
-    return value
+    return cast("int", value)
 
 
 def _natural(parent: Mapping[str, Any], key: str) -> int:

@@ -7,14 +7,14 @@ yet confirmed when the process stops comes again, and stops at its unique id.
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from channels.errors import Malformed
 from channels.message import Incoming
-from channels.telegram.bot import TelegramSection, open_bot, set_commands
-from channels.telegram.inbound import ALLOWED_UPDATES, read_update
+from channels.telegram.bot import TelegramSection, open_bot, seconds_asked, set_commands
+from channels.telegram.inbound import ALLOWED_UPDATES, is_id, read_update
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ async def poll(
     class GetRawUpdates(GetUpdates):
         """As JSON: one update that aiogram cannot read would stop all behind it."""
 
-        __returning__ = list[dict[str, Any]]
+        __returning__ = list[Any]
 
     outage = _Outage(tenant, first_pause)
     me = None
@@ -66,12 +66,15 @@ async def poll(
                     if commands:
                         telling = asyncio.create_task(set_commands(bot, commands))
                 request = GetRawUpdates(offset=offset, timeout=wait, allowed_updates=list(ALLOWED_UPDATES))
-                updates = cast("list[dict[str, Any]]", await _unless(stopping, bot(request, request_timeout=wait + 10)))
-                for update in updates:
+                updates = cast("list[Any]", await _unless(stopping, bot(request, request_timeout=wait + 10)))
+                confirmed = offset
+                for update in _in_order(updates):
                     await _take_in(update, receive, tenant, section.bot_id, me.username)
-                    offset = int(update["update_id"]) + 1
+                    offset = update["update_id"] + 1
                     if stopping.is_set():
                         break
+                if updates and offset == confirmed:
+                    raise _NothingNew
             except _Stopped:
                 break
             except (telegram.TelegramUnauthorizedError, telegram.TelegramNotFound):
@@ -84,12 +87,14 @@ async def poll(
                 return
             except telegram.TelegramRetryAfter as error:
                 pause = outage.goes_on("Telegram asks to slow down", error)
-                await _pause(stopping, max(pause, error.retry_after))
+                await _pause(stopping, max(pause, seconds_asked(error)))
             except telegram.TelegramConflictError as error:
                 advice = "another process polls this bot or it has a webhook; stop that process or remove the webhook"
                 await _pause(stopping, outage.goes_on(advice, error))
             except _NotRecorded as error:
                 await _pause(stopping, outage.goes_on("a message could not be recorded", error.__cause__ or error))
+            except _NothingNew as error:
+                await _pause(stopping, outage.goes_on("its answer brings nothing new, or no updates", error))
             except Exception as error:
                 await _pause(stopping, outage.goes_on("no good answer from Telegram", error))
             else:
@@ -107,6 +112,10 @@ class _Stopped(Exception):
 
 class _NotRecorded(Exception):
     """The message was not taken in, and must come again."""
+
+
+class _NothingNew(Exception):
+    """Telegram answers at once, and with nothing that could be confirmed to it: asked again at once, it would for ever."""
 
 
 class _Outage:
@@ -138,6 +147,14 @@ class _Outage:
 
 def _kind(error: BaseException) -> str:
     return type(error.__cause__ or error).__name__
+
+
+def _in_order(updates: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+    """Return what has a number to be confirmed by, the lowest first: to confirm one is to confirm all below it."""
+    numbered = [one for one in updates if isinstance(one, Mapping) and is_id(one.get("update_id"))]
+    if len(numbered) < len(updates):
+        log.debug("%d updates without a number are passed over", len(updates) - len(numbered))
+    return sorted(numbered, key=lambda one: int(one["update_id"]))
 
 
 async def _take_in(

@@ -324,6 +324,65 @@ async def test_an_update_aiogram_cannot_read_stops_nothing(faults: TelegramFault
     assert received.texts == ["uno", "dos", "tres"]
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        7,
+        None,
+        [],
+        "update",
+        {"message": message("dos")},
+        {"update_id": "1002", "message": message("dos")},
+        {"update_id": True, "message": message("dos")},
+        {"update_id": None},
+        {"\ud83d": 1},
+    ],
+)
+async def test_what_is_no_update_at_all_is_passed_over_and_what_comes_behind_it_arrives(
+    faults: TelegramFaults, odd: object
+) -> None:
+    received = Received()
+    first, last = ({"update_id": number, "message": message(str(number))} for number in (1001, 1003))
+    faults.begin(ME, ok([first, odd, last]), HANG)
+    async with polling(faults.url, received):
+        await faults.call(3)
+    assert received.texts == ["1001", "1003"]
+    assert offsets(faults) == [None, "1004"]
+
+
+async def test_updates_that_come_in_no_order_are_taken_in_theirs(faults: TelegramFaults) -> None:
+    received = Received()
+    one, two = ({"update_id": number, "message": message(str(number))} for number in (1001, 1002))
+    faults.begin(ME, ok([two, one]), HANG)
+    async with polling(faults.url, received):
+        await faults.call(3)
+    assert received.texts == ["1001", "1002"]
+    assert offsets(faults) == [None, "1003"]
+
+
+async def test_an_answer_that_brings_nothing_new_is_no_reason_to_ask_again_at_once(
+    faults: TelegramFaults, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = updates(message("uno"))
+    faults.begin(ME, known, known, known, ok([7]), ok([]), HANG)
+    async with polling(faults.url, Received(), first_pause=0.05):
+        await faults.call(7)
+    pauses = [later.at - earlier.at for earlier, later in itertools.pairwise(faults.calls[1:])]
+    assert all(pause >= 0.75 * 0.05 for pause in pauses[1:4]), pauses
+    assert "brings nothing new" in caplog.text
+
+
+@pytest.mark.parametrize("asked", [10**12, 10**400, -5])
+async def test_an_absurd_time_to_wait_neither_ends_polling_nor_hurries_it(faults: TelegramFaults, asked: int) -> None:
+    faults.begin(ME, refused(429, "Too Many Requests", retry_after=asked), HANG)
+    async with polling(faults.url, Received(), first_pause=0.01) as stopping:
+        await faults.call(2)
+        if asked < 0:
+            await faults.call(3)
+        stopping.set()
+    assert len(faults.calls) == (3 if asked < 0 else 2)
+
+
 async def test_a_group_reaches_the_bot_by_the_name_telegram_gives_it(faults: TelegramFaults) -> None:
     received = Received()
     group = {"id": -7, "type": "group"}
