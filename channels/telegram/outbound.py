@@ -39,7 +39,7 @@ from channels.message import (
     units,
 )
 from channels.pace import Pace, Rate, within
-from channels.telegram.bot import TelegramSection, open_bot
+from channels.telegram.bot import TelegramSection, open_bot, seconds_asked
 from channels.text import clean, split_markdown
 
 if TYPE_CHECKING:
@@ -241,9 +241,8 @@ class TelegramChannel:
         from aiogram.exceptions import TelegramRetryAfter  # noqa: PLC0415
 
         if isinstance(error, TelegramRetryAfter):
-            # aiogram names the chat in every one of these; only Telegram's own words tell whether it is the chat's limit.
-            theirs = error.message.rpartition("Original description:")[2]
-            self._pace.close(error.retry_after, address if _OF_ONE_CHAT.search(theirs) else None)
+            is_of_one_chat = _OF_ONE_CHAT.search(_said(error))
+            self._pace.close(seconds_asked(error), address if is_of_one_chat else None)
 
     async def _why_no_business(self, bot: "Bot", connection: str) -> str:
         """Tell, as far as Telegram does, why nothing can be said through a business's connection; empty when it is in order."""
@@ -313,8 +312,8 @@ class TelegramChannel:
         words = self._words(error)
         match error:
             case telegram.TelegramRetryAfter():
-                return NotSent(words, retry_after=float(error.retry_after))
-            case telegram.TelegramMigrateToChat():
+                return NotSent(words, retry_after=seconds_asked(error))
+            case telegram.TelegramMigrateToChat() if error.migrate_to_chat_id < 0:
                 return NotSent(words, moved_to=str(error.migrate_to_chat_id))
             case telegram.TelegramUnauthorizedError() | telegram.TelegramNotFound():
                 return Rejected(
@@ -327,7 +326,7 @@ class TelegramChannel:
             case telegram.TelegramForbiddenError():
                 # Blocked, removed, deleted, or never let in: until they write, nothing goes there.
                 return Rejected(words, is_blocked=True)
-            case telegram.TelegramBadRequest() | telegram.TelegramEntityTooLarge():
+            case telegram.TelegramBadRequest() | telegram.TelegramEntityTooLarge() | telegram.TelegramMigrateToChat():
                 return Rejected(words)
             case telegram.TelegramNetworkError(
                 __cause__=ClientConnectorError() | ConnectionTimeoutError()  # also DNS and TLS
@@ -336,6 +335,9 @@ class TelegramChannel:
             case telegram.ClientDecodeError(data={"ok": True, "result": {"message_id": message_id}}):
                 # It was sent; only aiogram could not read the rest.
                 return _accepted(message_id)
+            case telegram.ClientDecodeError(data={"ok": False, "error_code": 429}):
+                # Only the time to wait could not be read.
+                return NotSent(words)
             case telegram.TelegramAPIError() if _says(error, ("too many requests",)):
                 return NotSent(words)
             case TimeoutError():
@@ -406,8 +408,11 @@ def _accepted(message_id: Any) -> Outcome:
 
 
 def _said(error: Exception) -> str:
-    """Return what the other side said; never the whole of an answer that could not be read."""
-    return str(getattr(error, "message", error) or "")
+    """Return what the other side said; never the whole of an answer that could not be read.
+
+    What aiogram puts before that in some errors names the chat, whosever limit it is, and would end in logs.
+    """
+    return str(getattr(error, "message", error) or "").rpartition("Original description: ")[2]
 
 
 def _says(error: Exception, phrases: tuple[str, ...]) -> bool:

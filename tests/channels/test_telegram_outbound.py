@@ -101,6 +101,32 @@ TABLE: dict[str, tuple[Answer | str, Callable[[Outcome], bool]]] = {
         refused(429, "Too Many Requests"),
         lambda o: isinstance(o, NotSent) and o.retry_after is None,
     ),
+    **{
+        f"429 with {what} as the time to wait": (
+            Answer(
+                429,
+                {
+                    "ok": False,
+                    "error_code": 429,
+                    "description": "Too Many Requests: retry after",
+                    "parameters": {"retry_after": asked},
+                },
+            ),
+            lambda o, expected=expected: isinstance(o, NotSent) and o.retry_after == expected,
+        )
+        for what, asked, expected in (
+            ("nothing", 0, None),
+            ("less than nothing", -5, 0.0),
+            ("an age", 10**12, 86400.0),
+            ("a number that no float holds", 10**400, 86400.0),
+            ("half a second", 2.5, None),
+            ("a word", "soon", None),
+        )
+    },
+    "a group that became somebody's private chat": (
+        refused(400, "Bad Request: group chat was upgraded to a supergroup chat", migrate_to_chat_id=777),
+        lambda o: isinstance(o, Rejected) and not o.is_blocked,
+    ),
     "a group that became a supergroup": (
         refused(400, "Bad Request: group chat was upgraded to a supergroup chat", migrate_to_chat_id=-100777),
         lambda o: isinstance(o, NotSent) and o.moved_to == "-100777",
@@ -179,9 +205,10 @@ async def test_each_answer_has_its_one_outcome_after_one_call(
 ) -> None:
     answer, is_right = TABLE[row]
     faults.begin(answer)
-    outcome = await channel.send(PART)
+    outcome = await channel.send(replace(PART, address="-4242"))
     assert is_right(outcome), outcome
     assert TOKEN not in repr(outcome)
+    assert isinstance(outcome, Accepted) or "4242" not in outcome.reason, "whose chat it is stands in no log"
     assert len(faults.calls) == 1
 
 
