@@ -63,7 +63,7 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
             telegram.check_secret(request.headers.get("x-telegram-bot-api-secret-token"), secret)
         except Refused as refused:
             raise Problem(403, FORBIDDEN) from refused
-        update = await read_json(request)
+        update = await read_json(request, telegram.LARGEST)
         try:
             incoming = await read_update(update, tenant.tenant, section)
         except Malformed:

@@ -8,7 +8,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 BODY_LIMIT = 64 * 1024
-"""Bytes of a request's body that are read; webhooks of Telegram and Twilio stay far below."""
+"""Bytes of a request's body that are read; Twilio's webhooks stay far below, Telegram's do not."""
 
 
 class Problem(Exception):

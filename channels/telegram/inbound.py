@@ -23,6 +23,11 @@ ALLOWED_UPDATES = (
 """The kinds of update that are asked for, in a webhook and in polling alike. What an edit says is not read, and nothing we
 send has buttons; they are acknowledged and passed over, as is every kind that Telegram adds one day."""
 
+LARGEST = 1024 * 1024
+"""Bytes of an update that are read. A text of 4,096 letters, six bytes each as Telegram writes them, with a mark on every
+other, and the like once more in the message that it answers, make half of it. What is not accepted comes again, and keeps
+waiting what comes behind it in its chat."""
+
 _CHATS = ("private", "group", "supergroup")
 _CONNECTION = re.compile(r"[!-~]{1,200}")
 

@@ -16,6 +16,7 @@ from sqlalchemy import func, select
 from app.hooks import telegram_secret
 from app.http import application
 from channels.request import BODY_LIMIT
+from channels.telegram.inbound import LARGEST
 from scheduler.clock import Clock
 from store.database import Database, metadata
 from tests.support.asgi import a_port, calling, served
@@ -113,6 +114,37 @@ async def test_what_is_telegrams_but_nothing_to_answer_is_accepted_and_leaves_no
         {"message": update()["message"]},
     ):
         assert (await http.post(ON_TELEGRAM, json=content, headers=secret(house))).status_code == 200
+    assert await rows(house) == before
+
+
+async def test_a_large_update_is_taken_in(house: House, http: httpx.AsyncClient) -> None:
+    """As large as they come: letters as six bytes each, a mark on every other, in answer to a message of the same kind."""
+    marks = [{"type": "custom_emoji", "offset": n, "length": 2, "custom_emoji_id": "5" * 19} for n in range(0, 4096, 2)]
+    long = {"text": "ж" * 4096, "entities": marks}
+    said = update(**long, reply_to_message={"message_id": 4, "from": {"id": 99, "is_bot": True}, **long})
+    assert len(json.dumps(said)) > 4 * BODY_LIMIT
+    answer = await http.post(ON_TELEGRAM, json=said, headers=secret(house))
+    assert (answer.status_code, len(await house.tasks(kind="turn"))) == (200, 1)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"update_id": 1, "message": ' + b'{"a":' * 50_000 + b"1" + b"}" * 50_000 + b"}",
+        b'{"update_id": 1, "message": ' + b"[" * 200_000,
+        b'{"update_id": ' + b"9" * 10_000 + b"}",
+        b'{"update_id": 1e400, "message": {"chat": {"id": NaN, "type": "private"}}}',
+        b'{"update_id": 1, "message": {"chat": {"id": 1, "type": "group"}, "from": {"is_bot": false}, "text": "\\ud83d@"}}',
+        b'{"message": {"text": "@clinic_bot"}, "\\u0000": "\\udc00"}',
+        b'[{"update_id": 1}]',
+        b"\xff\xfe",
+        b"null",
+    ],
+)
+async def test_no_content_however_odd_is_a_fault_of_ours(house: House, http: httpx.AsyncClient, content: bytes) -> None:
+    before = await rows(house)
+    answer = await http.post(ON_TELEGRAM, content=content, headers=secret(house))
+    assert answer.status_code in (200, 400, 503), answer.text
     assert await rows(house) == before
 
 
@@ -315,8 +347,8 @@ async def test_a_body_over_the_limit_is_refused_before_it_is_read_whole(house: H
             read += 10_000
             yield b" " * 10_000
 
-    for path in (ON_TELEGRAM, ON_WHATSAPP, ON_STATUS):
-        for announced, most in (({"Content-Length": "10000000"}, 0), ({}, BODY_LIMIT + 10_000)):
+    for path, limit in ((ON_TELEGRAM, LARGEST), (ON_WHATSAPP, BODY_LIMIT), (ON_STATUS, BODY_LIMIT)):
+        for announced, most in (({"Content-Length": "10000000"}, 0), ({}, limit + 10_000)):
             read = 0
             assert is_a_problem(await http.post(path, content=body(), headers=secret(house) | announced), 413)
             assert read <= most
