@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 import pyromark
 
+from store.blank import is_blank
+
 # Where a cut reads well, best first. Each pattern ends where the next piece begins.
 _BOUNDARIES = (
     re.compile(r"\n[ \t]*\n"),
@@ -30,7 +32,7 @@ def split_markdown(text: str, limit: int, rendered: Callable[[str], int]) -> lis
 
     Cuts fall between paragraphs, lines, sentences or words, outside emphasis, links and code where that is possible;
     a longer fenced code block is closed in one piece and opened again in the next. Only white space at a cut is
-    dropped. `rendered` is never given more than `limit` units. A blank text gives one empty piece.
+    dropped, and a piece of which nothing can be seen. `rendered` is never given more than `limit` units. A blank text gives one empty piece.
     """
     pieces = []
     rest = clean(text).strip()
@@ -41,7 +43,8 @@ def split_markdown(text: str, limit: int, rendered: Callable[[str], int]) -> lis
         while rendered(piece) > limit and window > _SMALLEST_WINDOW:
             window = max(window // 2, _SMALLEST_WINDOW)
             piece, left = _cut(rest, window)
-        pieces.append(piece)
+        if not is_blank(piece):  # no network carries one, and refused it would keep back the rest
+            pieces.append(piece)
         rest = left
         # What follows is likely to grow as much: to try the whole limit each time would cost far more than is sent.
         window = min(2 * window, limit)

@@ -16,6 +16,7 @@ from channels.telegram.outbound import TelegramChannel, render
 from channels.whatsapp.outbound import LIMIT as WHATSAPP_LIMIT
 from channels.whatsapp.outbound import WhatsAppChannel
 from channels.whatsapp.section import WhatsAppSection
+from store.blank import is_blank
 
 TELEGRAM = TelegramChannel(TelegramSection(token=SecretStr("99:AAbbCCddEEffGGhhIIjjKKllMM-_")), None)
 WHATSAPP = WhatsAppChannel(
@@ -61,3 +62,14 @@ def test_no_more_parts_than_twice_what_would_do(name: str, kind: str) -> None:
     channel, limit, _ = CHANNELS[name]
     text = LONG_TEXTS[kind](SIZES[-1])
     assert len(channel.split(text)) <= 2 * units(text) / limit + 1
+
+
+@pytest.mark.parametrize("unseen", ["\u200b", "\u200b \n", "\u0301", "\u2060\u3164", "\u202e\u2066"])
+@pytest.mark.parametrize("name", CHANNELS)
+def test_no_part_is_blank_which_would_be_refused_and_keep_back_what_comes_after_it(name: str, unseen: str) -> None:
+    channel, _, shown = CHANNELS[name]
+    parts = channel.split("before " + unseen * 12_000 + " after")
+    assert not [part for part in parts if is_blank(shown(part))]
+    assert parts[0].startswith("before")
+    assert parts[-1].endswith("after")
+    assert channel.split(unseen * 12_000) == [""]
