@@ -83,7 +83,8 @@ def read_update(update: Mapping[str, Any], tenant: str, bot_id: str, bot_name: s
     kind = chat.get("type")
     if kind not in _CHATS:
         raise Malformed("not a private chat or a group")
-    if sender.get("is_bot") is not False:
+    # What a channel says comes into its group as if from a person, Telegram's own service account.
+    if sender.get("is_bot") is not False or message.get("is_automatic_forward") is True:
         raise Malformed("not from a person")
     address = str(_id(chat, "id"))
     thread = _business(message, address) if is_business else _thread(message, chat)
@@ -108,7 +109,7 @@ def read_update(update: Mapping[str, Any], tenant: str, bot_id: str, bot_name: s
         provider_id=f"{bot_id}:{_id(update, 'update_id')}",
         text=text,
         thread=thread,
-        reply_to=str(_id(message, "message_id")),
+        reply_to=str(_natural(message, "message_id")),
         name=f"{_string(sender, 'first_name')} {_string(sender, 'last_name')}".strip() or None,
         language=language[1].lower() if language else None,
     )
@@ -176,6 +177,8 @@ def _is_addressed(message: Mapping[str, Any], said: str, bot_id: str, bot_name: 
         return True
     if bot_name and re.search(rf"(?<!\w)@{re.escape(bot_name)}(?!\w)", said, re.IGNORECASE):
         return True
+    if command and command[1]:  # another bot's, whatever it is a reply to
+        return False
     answered = message.get("reply_to_message")
     # Every message in a topic counts as a reply to the topic's creation, which may have been the bot's.
     if not isinstance(answered, Mapping) or "forum_topic_created" in answered:

@@ -127,6 +127,7 @@ def test_a_group_message_said_to_the_bot_is_read(message: dict[str, Any]) -> Non
         {"text": "mail me@clinic_bot.example is not it: x@clinic_bot"},
         {"text": "/appointment@other_bot"},
         {"text": "/usr/bin/env"},
+        {"text": "/stop@other_bot", "reply_to_message": {"message_id": 4, "from": {"id": 99, "is_bot": True}}},
         {"text": "yes", "reply_to_message": {"message_id": 4, "from": {"id": 98, "is_bot": False}}},
         {"text": None, "photo": [{}]},
         {
@@ -293,6 +294,8 @@ def test_nothing_but_a_group_moves_and_only_to_another(message: dict[str, Any]) 
         {"chat": {"id": 2**70, "type": "private"}},
         {"chat": []},
         {"message_id": 5.0},
+        {"message_id": -5},
+        {"chat": {"id": -1, "type": "supergroup"}, "text": "/stop", "is_automatic_forward": True},
         {"message_thread_id": "7", "is_topic_message": True},
         {"text": ["Hola"]},
         {"text": " \n\t"},
