@@ -47,9 +47,10 @@ class Channel(Protocol):
         """Load what sending needs, which can take seconds, before a send is said to have begun. Never raises."""
         ...
 
-    def wait(self, address: str) -> float:
+    def wait(self, address: str, thread: str | None = None) -> float:
         """Return for how many seconds a send to this address must wait, not to be faster than the provider takes it.
 
+        Each thread of an address asks for itself; the pace is the address's.
         0 when it may begin now: then its place is kept until it does, for a few seconds. `send` counts it.
         """
         ...

@@ -41,34 +41,35 @@ class Pace:
         self._sender, self._recipient, self._clock = sender, recipient, clock
         self._made_up_at = -inf
         self._made_up_for: dict[str, float] = {}
-        self._kept: dict[str, float] = {}
+        self._kept: dict[tuple[str, str | None], float] = {}
         self._closed_until: dict[str | None, float] = {}
         """For an address, or for all under None."""
         self._sweep_at = -inf
 
-    def wait(self, address: str) -> float:
+    def wait(self, address: str, thread: str | None = None) -> float:
         """Return for how many seconds a send to this address must wait; 0 when it may begin now.
 
-        Nothing is set aside for whoever must wait. For an address that need not, its place is kept for the few seconds
-        until `take`, however often it is asked for: else all who ask in the same moment would be told to go ahead.
+        Nothing is set aside for whoever must wait. For one that need not, its place is kept for the few seconds until
+        `take`, however often it is asked for: else all who ask in the same moment would be told to go ahead. The threads of
+        an address ask each for itself.
         """
         now = self._clock()
         if (rest := self.rest(address)) > NOTHING:
             return rest
-        if self._kept.get(address, -inf) >= now:
+        if self._kept.get((address, thread), -inf) >= now:
             return 0.0
         to_them = self._recipient(address)
         free_at = max(_free_at(self._made_up_at, self._sender), _free_at(self._made_up_for.get(address, -inf), to_them))
         if free_at - now > NOTHING:
             return free_at - now
         self._spend(address, now)
-        self._kept[address] = now + KEPT
+        self._kept[address, thread] = now + KEPT
         return 0.0
 
-    def take(self, address: str) -> None:
+    def take(self, address: str, thread: str | None = None) -> None:
         """Count a send that begins now; one whose place is kept has been counted."""
         now = self._clock()
-        if self._kept.pop(address, -inf) < now:
+        if self._kept.pop((address, thread), -inf) < now:
             self._spend(address, now)
 
     def close(self, seconds: float, address: str | None = None) -> None:
@@ -92,7 +93,7 @@ class Pace:
             return
         self._sweep_at = now + SWEEP
         self._made_up_for = {address: at for address, at in self._made_up_for.items() if at > now}
-        self._kept = {address: until for address, until in self._kept.items() if until >= now}
+        self._kept = {who: until for who, until in self._kept.items() if until >= now}
         self._closed_until = {address: until for address, until in self._closed_until.items() if until > now}
 
 

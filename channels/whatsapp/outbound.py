@@ -93,7 +93,7 @@ class WhatsAppChannel:
         """Load twilio's client."""
         await asyncio.to_thread(client_of, self._section, Call(self._connections(), self._api_url))
 
-    def wait(self, address: str) -> float:
+    def wait(self, address: str, thread: str | None = None) -> float:
         """Return for how many seconds a send to this address must wait."""
         return self._pace.wait(address)
 

@@ -81,14 +81,14 @@ class Line:
     def split(self, text: str) -> Parts:
         return text.split("|")
 
-    def wait(self, address: str) -> float:
+    def wait(self, address: str, thread: str | None = None) -> float:
         if self.pace is not None:
-            return self.pace.wait(address)
+            return self.pace.wait(address, thread)
         return self.waits_for.pop(0) if self.waits_for else 0.0
 
     async def send(self, part: Part) -> Outcome:
         if self.pace is not None:
-            self.pace.take(part.address)
+            self.pace.take(part.address, part.thread)
         self.sent.append(part)
         answer = self.answers.pop(0) if self.answers else Accepted(f"m{len(self.sent)}")
         return await answer(part) if callable(answer) else answer

@@ -841,3 +841,9 @@ def test_a_bot_sends_to_no_more_than_thirty_chats_in_a_second() -> None:
         sent += wait == 0
         now += wait
     assert 28 <= sent <= 30
+
+
+def test_of_many_topics_that_ask_in_one_moment_no_more_go_ahead_than_their_group_may() -> None:
+    channel = TelegramChannel(SECTION, None, clock=lambda: 100.0)
+    assert [channel.wait("-1007", str(topic)) for topic in range(30)].count(0) == 5
+    assert [channel.wait("-1007", str(topic)) for topic in range(5)] == [0] * 5, "to ask again costs nothing more"

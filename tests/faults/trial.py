@@ -213,7 +213,7 @@ class Witness:
     async def open(self) -> None:
         await self.line.open()
 
-    def wait(self, address: str) -> float:
+    def wait(self, address: str, thread: str | None = None) -> float:
         return 0.0
 
     async def look_at_files(self, text: str) -> str:

@@ -128,7 +128,7 @@ class Phone:
     def split(self, text: str) -> Parts:
         return text.split(", ")
 
-    def wait(self, address: str) -> float:
+    def wait(self, address: str, thread: str | None = None) -> float:
         return 0.0
 
     async def send(self, part: Part) -> Outcome:
