@@ -392,7 +392,7 @@ class Speech:
         It comes back a little early and waits out the rest with the lane in hand: else what falls due at the last moment,
         and was booked later, would pass it.
         """
-        while wait := channel.wait(self.conversation.address):
+        while wait := channel.wait(self.conversation.address, self.conversation.thread):
             if wait > patience:
                 await self._come_again(max(wait - PATIENCE - EARLY, 0.001) if wait > PATIENCE else wait)
                 return False

@@ -120,9 +120,9 @@ class TelegramChannel:
         with contextlib.suppress(Exception):  # send says why
             await self._open()
 
-    def wait(self, address: str) -> float:
-        """Return for how many seconds a send to this chat must wait."""
-        return self._pace.wait(address)
+    def wait(self, address: str, thread: str | None = None) -> float:
+        """Return for how many seconds a send to this chat must wait; all its topics together have its pace."""
+        return self._pace.wait(address, thread)
 
     async def send(self, part: Part) -> Outcome:
         """Send one piece once; a second call is made only after an outright refusal that names what to leave out."""
@@ -136,7 +136,7 @@ class TelegramChannel:
             return Rejected("the thread or the message to reply to is not one of Telegram's ids")
         if (rest := self._pace.rest(part.address)) > 0:
             return NotSent("Telegram has asked this bot to wait, and the time is not over", retry_after=rest)
-        self._pace.take(part.address)
+        self._pace.take(part.address, part.thread)
         try:
             bot = await self._open()
         except Exception as error:
