@@ -83,12 +83,14 @@ def read_update(update: Mapping[str, Any], tenant: str, bot_id: str, bot_name: s
     kind = chat.get("type")
     if kind not in _CHATS:
         raise Malformed("not a private chat or a group")
-    # What a channel says comes into its group as if from a person, Telegram's own service account.
-    if sender.get("is_bot") is not False or message.get("is_automatic_forward") is True:
-        raise Malformed("not from a person")
     address = str(_id(chat, "id"))
-    thread = _business(message, address) if is_business else _thread(message, chat)
     is_alone = kind == "private" or chat.get("is_direct_messages") is True
+    # In a group a person may speak as the group itself or as a channel, and an account of Telegram's own stands for them.
+    has_mask = not is_alone and isinstance(message.get("sender_chat"), Mapping)
+    # What a channel says comes into its group as if from a person.
+    if message.get("is_automatic_forward") is True or not (has_mask or sender.get("is_bot") is False):
+        raise Malformed("not from a person")
+    thread = _business(message, address) if is_business else _thread(message, chat)
 
     said = _string(message, "text") or _string(message, "caption")
     if not is_alone and not _is_addressed(message, said, bot_id, bot_name):
@@ -99,7 +101,8 @@ def read_update(update: Mapping[str, Any], tenant: str, bot_id: str, bot_name: s
     if is_blank(text):
         raise Malformed("nothing to read")
 
-    language = _LANGUAGE.match(_string(sender, "language_code"))
+    known = {} if has_mask else sender
+    language = _LANGUAGE.match(_string(known, "language_code"))
     return Inbound(
         tenant=tenant,
         channel="telegram",
@@ -110,7 +113,7 @@ def read_update(update: Mapping[str, Any], tenant: str, bot_id: str, bot_name: s
         text=text,
         thread=thread,
         reply_to=str(_natural(message, "message_id")),
-        name=f"{_string(sender, 'first_name')} {_string(sender, 'last_name')}".strip() or None,
+        name=f"{_string(known, 'first_name')} {_string(known, 'last_name')}".strip() or None,
         language=language[1].lower() if language else None,
     )
 

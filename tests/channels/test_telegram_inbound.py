@@ -141,6 +141,21 @@ def test_a_group_message_not_said_to_the_bot_is_passed_over(message: dict[str, A
         read(in_group(**message))
 
 
+@pytest.mark.parametrize(
+    ("spoken_as", "account"),
+    [
+        ({"id": -100123, "type": "supergroup", "title": "Family"}, {"id": 1087968824, "username": "GroupAnonymousBot"}),
+        ({"id": -100999, "type": "channel", "title": "Ana's"}, {"id": 136817688, "username": "Channel_Bot"}),
+    ],
+)
+def test_whoever_speaks_as_the_group_or_as_a_channel_of_theirs_is_read_without_a_name(
+    spoken_as: dict[str, Any], account: dict[str, Any]
+) -> None:
+    sender = {"is_bot": True, "first_name": "Telegram's", "language_code": "xx", **account}
+    inbound = read(in_group(text="/stop", sender_chat=spoken_as, **{"from": sender}))
+    assert (inbound.text, inbound.address, inbound.name, inbound.language) == ("/stop", "-100123", None, None)
+
+
 def test_without_the_bots_name_a_mention_and_a_named_command_are_nobodys() -> None:
     for text in ("@clinic_bot hi", "/start@clinic_bot"):
         with pytest.raises(Malformed):
@@ -287,6 +302,7 @@ def test_nothing_but_a_group_moves_and_only_to_another(message: dict[str, Any]) 
     [
         {"from": {"id": 1, "is_bot": True, "first_name": "Other bot"}},
         {"from": {"id": 1, "first_name": "Who knows"}},
+        {"from": {"id": 1, "is_bot": True, "first_name": "Other bot"}, "sender_chat": {"id": 42, "type": "private"}},
         {"from": None},
         {"chat": {"id": -1, "type": "channel"}},
         {"chat": {"id": "42", "type": "private"}},
