@@ -98,8 +98,10 @@ async def move(connection: AsyncConnection, tenant: str, channel: str, old_key: 
     """Give a contact another address: conversation and pending tasks move along, since they ask here.
 
     Where somebody has already written from there, that contact stays who it is, and this one is only answered there; the
-    customer's word that nothing more is to be sent holds for both. That the old address is shut means nothing any more.
+    customer's word that nothing more is to be sent goes over to it. That the old address is shut means nothing any more.
     """
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "channel": channel, "old_key": old_key, "address": address}
+    await connection.execute(sql(STOPPED_BEFORE), given)
     other = contacts.alias()
     is_known = exists().where(
         other.c.bucket == bucket_of(tenant),
@@ -118,11 +120,10 @@ async def move(connection: AsyncConnection, tenant: str, channel: str, old_key: 
         .values(
             address=address,
             address_key=case((is_known, contacts.c.address_key), else_=address),
-            stopped=func.nullif(contacts.c.stopped, "provider"),
+            # Not told again, should word of the move come again when they have taken it back.
+            stopped=case((is_known, None), else_=func.nullif(contacts.c.stopped, "provider")),
         )
     )
-    given = {"bucket": bucket_of(tenant), "tenant": tenant, "channel": channel, "old_key": old_key, "address": address}
-    await connection.execute(sql(STOPPED_BEFORE), given)
 
 
 Stopped = Literal["customer", "provider"]

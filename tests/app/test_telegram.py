@@ -694,7 +694,14 @@ async def test_a_group_that_wanted_nothing_more_wants_nothing_where_it_moved_to(
         await hands_in(house, moves(1003))
         await goes_by(house, clock, DUE)
         skipped = await house.until_state((await the_followup(house)).id, "fired")
-    assert skipped.outcome == "skipped: opted out"
+        assert skipped.outcome == "skipped: opted out"
+        # They take it back there; to be told once more of the move changes nothing.
+        await hands_in(house, update(1004, chat=SUPERGROUP, text="/start"))
+        await hands_in(house, moves(1005))
+        async with database.transaction() as connection:
+            there = await conversations.find(connection, "acme", skipped.conversation or 0)
+    assert there is not None
+    assert there.stopped is None
 
 
 async def test_a_bot_that_was_blocked_fails_the_task_in_telegrams_words(
