@@ -91,6 +91,10 @@ def says_blocked(said: str) -> Callable[[Outcome], bool]:
     return lambda o: isinstance(o, Rejected) and said in o.reason and o.is_blocked and not o.tenant_fault
 
 
+def waits(seconds: float | None) -> Callable[[Outcome], bool]:
+    return lambda o: isinstance(o, NotSent) and o.retry_after == seconds
+
+
 TABLE: dict[str, tuple[Answer | str, Callable[[Outcome], bool]]] = {
     "accepted": (accepted(77), lambda o: o == Accepted("77")),
     "429 with a time to wait": (
@@ -112,7 +116,7 @@ TABLE: dict[str, tuple[Answer | str, Callable[[Outcome], bool]]] = {
                     "parameters": {"retry_after": asked},
                 },
             ),
-            lambda o, expected=expected: isinstance(o, NotSent) and o.retry_after == expected,
+            waits(expected),
         )
         for what, asked, expected in (
             ("nothing", 0, None),

@@ -53,6 +53,7 @@ class Received:
         if isinstance(inbound, Membership):
             self.memberships.append(inbound)
             return
+        assert isinstance(inbound, Inbound)
         self.all.append(inbound)
         self._news.set()
 
