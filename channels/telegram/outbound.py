@@ -205,7 +205,8 @@ class TelegramChannel:
                         address, "typing", message_thread_id=place.topic, business_connection_id=place.business
                     )
         except Exception as error:
-            self._heed(error, address)
+            if self._bot is not None:
+                self._heed(error, address)
 
     async def _draft(self, bot: "Bot", address: str, place: _Place, reply_to: str | None, words: str) -> None:
         # aiogram takes seconds to import; by now it is.

@@ -821,6 +821,17 @@ async def test_a_bot_told_to_slow_down_is_closed_so_long_for_every_chat(faults: 
     await channel.close()
 
 
+@one_loop
+async def test_a_bot_told_to_slow_down_when_it_shows_that_it_types_is_closed_as_well(faults: TelegramFaults) -> None:
+    channel = TelegramChannel(SECTION, faults.url, clock=lambda: 100.0)
+    faults.begin(refused(429, "Too Many Requests: retry after 7", retry_after=7))
+    await channel.typing("42", None, None)
+    await channel.typing("42", None, None)
+    assert len(faults.calls) == 1
+    assert channel.wait("-1007") == pytest.approx(7)
+    await channel.close()
+
+
 @pytest.mark.parametrize(("address", "in_a_minute", "at_once"), [("42", 60, 3), ("-1007", 20, 5)])
 def test_a_chat_gets_one_message_a_second_and_a_group_twenty_a_minute(
     address: str, in_a_minute: int, at_once: int
