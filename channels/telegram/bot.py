@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_TOKEN = re.compile(r"[0-9]+:[A-Za-z0-9_-]{20,}")
+_TOKEN = re.compile(r"[1-9][0-9]{0,18}:[A-Za-z0-9_-]{20,}")
 
 
 def _conceal(given: object) -> object:

@@ -794,7 +794,17 @@ class Tenant(BaseModel):
 
 
 @pytest.mark.parametrize(
-    "token", ["AAbbCCddEEffGGhhIIjjKKll", "12:short", f"{TOKEN}\n", f" {TOKEN}", f"x{TOKEN}", "1:ñ" * 30]
+    "token",
+    [
+        "AAbbCCddEEffGGhhIIjjKKll",
+        "12:short",
+        f"{TOKEN}\n",
+        f" {TOKEN}",
+        f"x{TOKEN}",
+        "1:ñ" * 30,
+        f"0{TOKEN}",  # would be another tenant's bot under another id
+        "9" * 20 + ":" + "a" * 30,
+    ],
 )
 def test_a_wrong_token_is_explained_and_never_repeated(token: str) -> None:
     with pytest.raises(ValidationError, match="BotFather") as caught:
