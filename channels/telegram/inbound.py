@@ -109,7 +109,8 @@ def read_update(update: Mapping[str, Any], tenant: str, bot_id: str, bot_name: s
         address=address,
         # A channel's direct messages are one chat, in which every customer has a topic of their own.
         address_key=f"{address} {thread}" if chat.get("is_direct_messages") is True else address,
-        provider_id=f"{bot_id}:{_id(update, 'update_id')}",
+        # An update's number can be given to another one, after a week without any; hardly that with the message's as well.
+        provider_id=f"{bot_id}:{_id(update, 'update_id')}:{_natural(message, 'message_id')}",
         text=text,
         thread=thread,
         reply_to=str(_natural(message, "message_id")),

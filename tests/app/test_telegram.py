@@ -208,6 +208,19 @@ async def test_the_same_update_forty_times_over_a_restart_is_one_turn(
     assert len(sends(faults)) == 1
 
 
+async def test_a_number_that_telegram_gives_once_more_to_another_update_loses_no_message(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    """After a week without any, updates are numbered anew from somewhere (Bot API, Update)."""
+    async with an_office(database, tmp_path, clock, faults, "Hello.") as house:
+        await hands_in(house, update(1001, text="hello"))
+        conversation = await until_answered(house, clock)
+        for _ in range(2):
+            await hands_in(house, update(1001, text="again", message_id=6))
+        said = [message.text for message in await house.log(conversation.id) if message.role == "customer"]
+    assert said == ["hello", "again"]
+
+
 # Where in a chat: topics
 
 

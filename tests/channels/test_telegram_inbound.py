@@ -65,7 +65,7 @@ def test_a_private_message_becomes_an_inbound() -> None:
         channel="telegram",
         address="42",
         address_key="42",
-        provider_id="99:1001",
+        provider_id="99:1001:5",
         text="Hola",
         thread=None,
         reply_to="5",
@@ -187,7 +187,7 @@ def test_all_that_is_read_is_asked_for() -> None:
 def test_a_customer_of_a_business_is_answered_through_its_connection() -> None:
     inbound = read(in_business())
     assert (inbound.address, inbound.address_key, inbound.thread) == ("42", "42", "business:bc-_=1")
-    assert (inbound.text, inbound.reply_to, inbound.provider_id) == ("Hola", "5", "99:1001")
+    assert (inbound.text, inbound.reply_to, inbound.provider_id) == ("Hola", "5", "99:1001:5")
 
 
 @pytest.mark.parametrize(
@@ -432,5 +432,5 @@ async def test_a_webhook_call_with_the_bots_secret_is_read_and_one_with_another_
         await emulator.deliver_updates(token=token)
         waiting = (await bot.get_webhook_info()).pending_update_count
         await bot.session.close()
-    assert [(inbound.text, inbound.provider_id) for inbound in received] == [("Hola", "99:1")]
+    assert [(inbound.text, inbound.provider_id) for inbound in received] == [("Hola", "99:1:5")]
     assert waiting == 0

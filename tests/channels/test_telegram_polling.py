@@ -98,7 +98,7 @@ async def test_messages_of_an_independent_bot_api_arrive_once_and_in_order_thoug
             await emulator.enqueue_update({"message": message("tres")}, token=TOKEN)
             await received.number(3)
     assert received.texts == ["uno", "dos", "tres"]
-    assert [inbound.provider_id for inbound in received.all] == ["99:1", "99:2", "99:3"]
+    assert [inbound.provider_id for inbound in received.all] == ["99:1:5", "99:2:5", "99:3:5"]
 
 
 async def test_a_webhook_that_is_set_is_removed_if_asked_and_its_waiting_updates_arrive() -> None:
