@@ -48,7 +48,7 @@ from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, lanes
 from tests.support.house import House, a_config, a_house
 from tests.support.model import Script
-from tests.support.wait import eventually
+from tests.support.wait import eventually, waits_for_a_lock
 
 TELEGRAM = {"token": "99:AAbbCCddEEffGGhhIIjjKKllMM-_"}
 LOOKS = (timedelta(seconds=60), timedelta(minutes=5))
@@ -914,14 +914,6 @@ async def test_a_customer_who_writes_while_their_window_is_found_closed_is_not_w
     await work
     assert (await counter.task()).outcome == "delivered"
     assert len(window.sent) == 1
-
-
-async def waits_for_a_lock(database: Database) -> bool:
-    async with database.transaction() as connection:
-        waiting = await connection.exec_driver_sql(
-            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-        )
-        return bool(waiting.scalar_one())
 
 
 async def test_a_closed_window_holds_the_words_until_the_customer_writes(counter: Counter, line: Line) -> None:

@@ -23,7 +23,7 @@ from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup, a_turn, states
 from tests.support.house import House, a_config, a_house
 from tests.support.twilio_server import TwilioServer
-from tests.support.wait import eventually
+from tests.support.wait import eventually, waits_for_a_lock
 
 TWILIO = TwilioServer()
 CONFIG = a_config(
@@ -123,14 +123,6 @@ async def test_a_tenant_mended_in_the_very_moment_in_which_it_is_found_unusable_
     (found,) = [each for each in [*await house.tasks(), *await house.tasks(kind="turn")] if each.id == task.id]
     assert (found.state, found.hold, found.attempt) == ("scheduled", None, 0)
     assert (found.due_at - clock.at).total_seconds() == FRESH
-
-
-async def waits_for_a_lock(database: Database) -> bool:
-    async with database.transaction() as connection:
-        waiting = await connection.exec_driver_sql(
-            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-        )
-        return bool(waiting.scalar_one())
 
 
 @pytest.mark.parametrize("fault", FAULTS[:2])

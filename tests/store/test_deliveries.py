@@ -10,7 +10,7 @@ from store import deliveries
 from store.database import Database
 from store.deliveries import Delivery, Noted
 from tests.support.factories import a_conversation, a_tenant
-from tests.support.wait import eventually
+from tests.support.wait import eventually, waits_for_a_lock
 
 TASK = 12
 
@@ -126,14 +126,6 @@ async def test_a_callback_that_meets_the_end_of_a_send_waits_for_it_and_prevails
     assert await callback == Noted(TASK, is_news=True, has_left=True)
     row = await row_of(database, delivery)
     assert (row["outcome"], row["provider_id"], row["reason"]) == ("accepted", "SM1", None)
-
-
-async def waits_for_a_lock(database: Database) -> bool:
-    async with database.transaction() as connection:
-        waiting = await connection.exec_driver_sql(
-            "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-        )
-        return bool(waiting.scalar_one())
 
 
 async def test_what_was_thought_unsent_may_turn_out_accepted(database: Database, conversation: int) -> None:
