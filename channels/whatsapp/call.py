@@ -12,6 +12,8 @@ from channels.whatsapp.section import WhatsAppSection
 
 BEFORE_THE_REQUEST = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 """What is raised while nothing has left the house yet."""
+LONGEST_WAIT = 86_400.0
+"""Seconds that Twilio is believed to want us to wait: nothing there is counted over more than a day."""
 _NUMBER = re.compile(r"\+?[0-9](?:[ ().-]?[0-9]){6,}")
 _LIBRARYS_WORDS = re.compile(r"Unable to \w+ (?:record|page)")
 
@@ -81,4 +83,4 @@ def _seconds(value: str | None) -> float | None:
         seconds = float(value or "")
     except ValueError:  # absent, or a date
         return None
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+    return min(seconds, LONGEST_WAIT) if math.isfinite(seconds) and seconds >= 0 else None

@@ -144,6 +144,16 @@ async def test_a_busy_twilio_is_tried_again_when_it_says(
     assert outcome.retry_after == retry_after
 
 
+@pytest.mark.parametrize("asked", [1e9, 1e300])
+async def test_a_wait_that_would_never_end_is_taken_for_a_day(
+    twilio: TwilioServer, channel: WhatsAppChannel, asked: float
+) -> None:
+    outcome = await outcome_of(twilio, channel, Reject(429, 20429, retry_after=asked))
+    assert isinstance(outcome, NotSent)
+    assert outcome.retry_after == 24 * 3600
+    assert channel.wait(CUSTOMER) <= 24 * 3600
+
+
 async def test_a_full_day_waits_for_hours(twilio: TwilioServer, channel: WhatsAppChannel) -> None:
     outcome = await outcome_of(twilio, channel, Reject(429, 63038, retry_after=1))
     assert isinstance(outcome, NotSent)
