@@ -3,6 +3,7 @@ kept of it, and its message is committed before it is answered."""
 
 import asyncio
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
@@ -31,6 +32,7 @@ from store.secrets import SecretBox
 log = logging.getLogger(__name__)
 
 FORBIDDEN = "The request is not proved to come from the provider. Nothing was kept of it."
+_DELIVERY = re.compile("[0-9]{1,19}")
 
 
 def telegram_secret(box: SecretBox, tenant: str, bot_id: str) -> str:
@@ -111,6 +113,10 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
 
     async def on_status(request: Request) -> Response:
         tenant, section, form = await signed_form(request)
+        number = request.path_params["delivery"]
+        if not _DELIVERY.fullmatch(number):
+            raise Problem(404, "There is no such delivery.")
+        delivery = int(number)
         try:
             status = whatsapp.read_status(section, form)
         except Refused as refused:
@@ -119,7 +125,6 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
             return Response(status_code=204)
         channel = await service.channel(tenant, "whatsapp")
         assert channel is not None  # its section has just proved the request
-        delivery = int(request.path_params["delivery"])
         async with service.database.transaction() as connection:
             noted = await deliveries.note_status(
                 connection,
@@ -144,7 +149,7 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
     return [
         Route("/hooks/telegram/{tenant}", on_telegram, methods=["POST"]),
         Route("/hooks/whatsapp/{tenant}", on_whatsapp, methods=["POST"]),
-        Route("/hooks/whatsapp/{tenant}/status/{delivery:int}", on_status, methods=["POST"]),
+        Route("/hooks/whatsapp/{tenant}/status/{delivery}", on_status, methods=["POST"]),
     ]
 
 

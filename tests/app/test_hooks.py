@@ -382,6 +382,8 @@ async def test_an_address_of_nobody_gets_404(house: House, http: httpx.AsyncClie
         "/hooks/whatsapp/demo",
         "/hooks/whatsapp/acme/status/one",
         "/hooks/whatsapp/acme/status/-1",
+        "/hooks/whatsapp/acme/status/" + "9" * 5000,
+        "/hooks/whatsapp/acme/status/%D9%A1",
         "/hooks/signal/acme",
         "/hooks",
         "/hooks/telegram/Acme",
