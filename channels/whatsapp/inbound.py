@@ -35,6 +35,7 @@ def read_message(section: WhatsAppSection, tenant: str, form: Sequence[tuple[str
     text = _text(fields)
     if is_blank(text):
         raise Malformed("The message holds nothing to read.")
+    name = clean(" ".join(fields.get("ProfileName", "").split()))[:NAME_LIMIT]
     return Inbound(
         tenant=tenant,
         channel="whatsapp",
@@ -44,7 +45,7 @@ def read_message(section: WhatsAppSection, tenant: str, form: Sequence[tuple[str
         text=text,
         reply_to=provider_id,
         is_tap=bool(fields.get("ButtonPayload") or fields.get("ButtonText")),
-        name=clean(" ".join(fields.get("ProfileName", "").split()))[:NAME_LIMIT] or None,
+        name=None if is_blank(name) else name,
     )
 
 

@@ -143,7 +143,8 @@ class WhatsAppChannel:
 
     async def fill(self, purpose: str, language: str, words: Mapping[str, str]) -> Filled | NotSent | Rejected:
         """Return the first of the tenant's templates into which the words fit, if Meta lets it be sent now."""
-        chosen = templates.choose(self._section.templates, purpose, language, words)
+        shown = {name: markup.convert(said) if name == "text" else said for name, said in words.items()}
+        chosen = templates.choose(self._section.templates, purpose, language, shown)
         return await self._approvals.check(chosen) if isinstance(chosen, Filled) else chosen
 
     async def _ask_for_approval(self, template: str) -> str:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from channels.message import Filled, NotSent, Rejected, units
 from channels.whatsapp.section import Template
+from store.blank import is_blank
 
 ROOM = 800
 """UTF-16 units that all places together may take: the template's own words need the rest of the 1,024."""
@@ -41,7 +42,7 @@ def fill(template: Template, words: Mapping[str, str]) -> dict[str, str] | None:
         else:
             said = " ".join(said.split())
             said = said if units(said) <= LABEL_ROOM else _cut(said)
-        if not said:
+        if is_blank(said):
             return None
         values[place] = said
     return values if sum(map(units, values.values())) <= ROOM else None
