@@ -9,6 +9,7 @@ import logging
 
 from agent import followup
 from agent.errors import AgentError, NothingToSay, TooSlow, UnknownModel
+from app.sent import GUARDS
 from app.service import Service, voice_of
 from app.speak import Speech
 from scheduler import settle
@@ -36,8 +37,7 @@ async def come_back(service: Service, task: Task) -> None:
         conversation = await conversations.find(connection, task.tenant, task.conversation or 0)
         assert conversation is not None  # a foreign key holds it
         if conversation.stopped is not None and not task.sending:
-            guard = "opted out" if conversation.stopped == "customer" else "blocked"
-            await settle.skip(connection, service.clock, task, guard)
+            await settle.skip(connection, service.clock, task, GUARDS[conversation.stopped])
             return
         said = await messages.read(
             connection,

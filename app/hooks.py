@@ -25,14 +25,15 @@ from channels.telegram.bot import TelegramSection, open_bot
 from channels.whatsapp import inbound as whatsapp
 from channels.whatsapp import signature
 from channels.whatsapp.section import WhatsAppSection
+from scheduler import operate
 from scheduler.poller import DUE
 from store import deliveries
 from store.secrets import SecretBox
 
 log = logging.getLogger(__name__)
 
-FORBIDDEN = "The request is not proved to come from the provider. Nothing was kept of it."
 _DELIVERY = re.compile("[0-9]{1,19}")
+FORBIDDEN = "The request is not proved to come from the provider. Nothing was kept of it."
 
 
 def telegram_secret(box: SecretBox, tenant: str, bot_id: str) -> str:
@@ -112,11 +113,11 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
         return Response(status_code=204)
 
     async def on_status(request: Request) -> Response:
-        tenant, section, form = await signed_form(request)
         number = request.path_params["delivery"]
         if not _DELIVERY.fullmatch(number):
             raise Problem(404, "There is no such delivery.")
         delivery = int(number)
+        tenant, section, form = await signed_form(request)
         try:
             status = whatsapp.read_status(section, form)
         except Refused as refused:
@@ -126,6 +127,11 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
         channel = await service.channel(tenant, "whatsapp")
         assert channel is not None  # its section has just proved the request
         async with service.database.transaction() as connection:
+            task = await deliveries.task_of(connection, tenant.tenant, delivery)
+            if task is None:
+                return Response(status_code=204)
+            # The task before its deliveries, as everybody locks them.
+            await operate.lock(connection, tenant.tenant, task)
             noted = await deliveries.note_status(
                 connection,
                 tenant.tenant,

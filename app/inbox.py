@@ -24,6 +24,7 @@ from agent.errors import AgentError, NothingToSay, TooSlow, UnknownModel
 from agent.phrases import phrase
 from app import commands
 from app.moved import follow
+from app.sent import is_told_of
 from app.service import Service, language_of, voice_of
 from app.speak import Speech
 from app.tenants_file import TenantConfig
@@ -169,7 +170,8 @@ async def _record(
             if wish == "stop" or (wish == "start" and opened.stopped == "customer"):
                 await _grant(service, connection, tenant, inbound, opened.id, seq, wish)
                 return Received(opened.id, seq, is_new=True)
-            if inbound.is_tap and waited and not await has_turn(connection, inbound.tenant, opened.id):
+            is_for_what_waits = inbound.is_tap and (waited or await is_told_of(connection, inbound.tenant, opened.id))
+            if is_for_what_waits and not await has_turn(connection, inbound.tenant, opened.id):
                 # It asks for what waits, and that is the answer.
                 await conversations.mark_answered(connection, inbound.tenant, opened.id, seq)
                 return Received(opened.id, seq, is_new=True)
@@ -240,6 +242,9 @@ async def _cancel_all(service: Service, tenant: str, conversation: int) -> None:
     it not come to this, nothing goes out either: whoever comes back with it finds that they have opted out.
     """
     async with service.database.transaction() as connection:
+        talk = await conversations.find(connection, tenant, conversation)
+        if talk is None or talk.stopped != "customer":  # they have taken it back, and this is an old repeat
+            return
         pending = []
         for where in await conversations.of_the_same(connection, tenant, conversation):
             pending += [one.id for one in await pending_followups(connection, tenant, where)]

@@ -5,17 +5,18 @@ fails after all. What nobody knew can be proved much later (`go_on`).
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.service import Service
 from channels.channel import Channel
-from channels.message import Remedy
+from channels.message import Rejected, Remedy
 from scheduler import find, operate
 from scheduler.hold import CHANNEL_PAUSED
 from store import contacts, deliveries
+from store.contacts import Stopped
 from store.deliveries import NOTICE, Delivery
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 LATER = (timedelta(minutes=5), timedelta(minutes=30), timedelta(hours=2), timedelta(hours=8))
 """After how long a message that failed on its way is sent again, where the provider says that it will pass."""
 ONCE = timedelta(minutes=1)
+GUARDS: Mapping[Stopped, str] = {"customer": "opted out", "provider": "blocked"}
+"""Why what was not just asked for is skipped, by who has said that nothing more is to be sent."""
 AGAIN: tuple[Remedy, ...] = ("template", "once", "later")
 """What is left to do where a message that failed can still be sent."""
 
@@ -43,7 +46,13 @@ async def go_on(
 
 
 async def did_not_arrive(
-    service: Service, connection: AsyncConnection, tenant: str, channel: Channel, delivery: int, task: int, by: str
+    service: Service,
+    connection: AsyncConnection,
+    tenant: str,
+    channel: Channel | None,
+    delivery: int,
+    task: int,
+    by: str,
 ) -> None:
     """Do what is left to do for a task whose delivery was accepted and has now been reported as failed.
 
@@ -51,18 +60,29 @@ async def did_not_arrive(
     """
     so_far = await deliveries.of_task(connection, tenant, task)
     failed = next(one for one in so_far if one.id == delivery)
+    if failed.part in accepted(so_far) or (failed.part == NOTICE and arrived(so_far)):
+        return  # another attempt at it has arrived; or what it only told of
     reason = failed.reason or "the provider took it and then failed it"
     remedy, delay = remedy_for(channel, so_far, failed)
     if remedy in ("none", "blocked"):
         if await operate.turn(connection, service.clock, tenant, task, by, error=reason):
             log.warning("task %d of tenant %s did not arrive: %s", task, tenant, reason)
         if remedy == "blocked" and (found := await find.get(connection, tenant, task)) and found.conversation:
-            await contacts.stop(connection, tenant, found.conversation, "provider")
+            await contacts.stop(connection, tenant, found.conversation, "provider", since=failed.started_at)
         return
     if remedy == "mend":
-        log.error("%s of tenant %s is refused: %s", channel.name, tenant, reason)
+        log.error("the sender of task %d of tenant %s is refused: %s", task, tenant, reason)
     hold = CHANNEL_PAUSED if remedy == "mend" else None
     await operate.reopen(connection, service.clock, tenant, task, by, error=reason, delay=delay, hold=hold)
+
+
+async def is_told_of(connection: AsyncConnection, tenant: str, conversation: int) -> bool:
+    """Tell whether a message is on its way to a customer who was told that it waits, or may have been."""
+    for task in await find.pending_followups(connection, tenant, conversation):
+        so_far = await deliveries.of_task(connection, tenant, task.id)
+        if any(one.part == NOTICE and one.outcome not in ("rejected", "not_sent") for one in so_far):
+            return True
+    return False
 
 
 def remedy_for(channel: Channel | None, so_far: Sequence[Delivery], failed: Delivery) -> tuple[Remedy, timedelta]:
@@ -76,6 +96,28 @@ def remedy_for(channel: Channel | None, so_far: Sequence[Delivery], failed: Deli
     if remedy in ("mend", "blocked") or (remedy == "template" and failed.template is None):
         return remedy, timedelta()
     return "none", timedelta()
+
+
+def refusal(channel: Channel | None, failed: Delivery) -> Rejected:
+    """Return what the provider has said of an attempt that it has failed."""
+    remedy = channel.remedy(failed.code) if channel else "none"
+    reason = failed.reason or "the provider refused it"
+    return Rejected(reason, tenant_fault=remedy == "mend", code=failed.code, is_blocked=remedy == "blocked")
+
+
+def refused(so_far: Sequence[Delivery]) -> list[Delivery]:
+    """Return the last attempt at each part that the provider has failed, of those made since the task was last taken up anew.
+
+    Parts are sent in their order, so one that an earlier part, or the same, was sent after is from before; so is word that
+    a message waits, once anything was sent after it.
+    """
+    taken = accepted(so_far)
+    last = {one.part: one for one in so_far if one.part not in taken}
+    return [
+        one
+        for one in last.values()
+        if one.outcome == "rejected" and all(later.part > one.part > NOTICE for later in so_far if later.id > one.id)
+    ]
 
 
 def refused_at(channel: Channel, so_far: Sequence[Delivery]) -> datetime | None:

@@ -43,7 +43,7 @@ from channels.message import (
     Unknown,
 )
 from channels.web import outbound as web
-from scheduler import settle
+from scheduler import operate, settle
 from scheduler.errors import LostClaim
 from scheduler.hold import CHANNEL_PAUSED, TOPIC_GONE, WINDOW_CLOSED, keep_waiting
 from scheduler.move import lock_pending
@@ -132,8 +132,13 @@ class Speech:
             return
         async with self.service.database.autocommit() as connection:
             so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
-        reach = self._reach(channel, so_far)
         arrived = sent.arrived(so_far)
+        stopped = self.conversation.stopped
+        if stopped is not None and self.kind != "reply" and not arrived:
+            async with self.service.database.transaction() as connection:
+                await settle.skip(connection, self.service.clock, self.task, sent.GUARDS[stopped])
+            return
+        reach = self._reach(channel, so_far)
         is_all_said = bool(arrived) and len(arrived) >= len(channel.split(self.words))
         if is_all_said or (reach.possible and not reach.by_template):
             await self._send(channel, so_far)
@@ -320,17 +325,10 @@ class Speech:
             unknown = Unknown(lost.reason or CUT_OFF)
             if not await self._settle_part(channel, lost.id, unknown, has_begun=has_begun):
                 return False
-        last = max(so_far, key=lambda one: one.id, default=None)
-        if last is not None and last.outcome == "rejected":  # by a callback, or to a worker that was late
-            remedy, _ = sent.remedy_for(channel, so_far, last)
-            if remedy not in sent.AGAIN:
-                refusal = Rejected(
-                    last.reason or CUT_OFF,
-                    tenant_fault=remedy == "mend",
-                    code=last.code,
-                    is_blocked=remedy == "blocked",
-                )
-                return await self._settle_part(channel, last.id, refusal, has_begun=has_begun)
+        for refused in sent.refused(so_far):  # by a callback, or to a worker that was late
+            if sent.remedy_for(channel, so_far, refused)[0] not in sent.AGAIN:
+                refusal = sent.refusal(channel, refused)
+                return await self._settle_part(channel, refused.id, refusal, has_begun=has_begun)
         return True
 
     def _is_to_be_asked_for(self, lost: Delivery, channel: Channel) -> bool:
@@ -344,6 +342,7 @@ class Speech:
         answer = await channel.look_up(Lost(self.conversation.address, text, lost.started_at))
         tenant, found = self.task.tenant, () if isinstance(answer, Unknown) else answer
         async with self.service.database.transaction() as connection:
+            await operate.lock(connection, tenant, self.task.id)
             known = await deliveries.known_ids(connection, tenant, [one.provider_id for one in found])
             for one in found:
                 if one.provider_id not in known:
@@ -380,7 +379,7 @@ class Speech:
             accepted[number] = delivery
         # Only here when the last part was known to have arrived before: by a callback, or from a worker that lost the claim.
         async with self.service.database.transaction() as connection:
-            await self._end_sent(connection)
+            await self._end_sent(connection, channel)
 
     def _patience(self) -> float:
         has_come_back = self.task.text is not None and self.task.due_at != self.task.booked_for
@@ -457,10 +456,10 @@ class Speech:
                 await settle.is_sending(
                     connection, self.task
                 )  # the task before its conversation, as everybody locks them
-                outcome = await self._keep(connection, delivery, outcome)
+                outcome = await self._keep(connection, channel, delivery, outcome)
                 match outcome:
                     case Accepted() if is_last:
-                        await self._end_sent(connection)
+                        await self._end_sent(connection, channel)
                     case Accepted() if is_notice and channel:
                         await self._wait_told(connection, channel)
                     case Rejected(reason, tenant_fault=True) if not has_begun:
@@ -500,17 +499,18 @@ class Speech:
             return
         await self._end_unsaid(connection, refusal.reason, is_in_part=has_begun)
         if refusal.is_blocked:
-            await contacts.stop(connection, self.task.tenant, self.conversation.id, "provider")
+            tenant, talk = self.task.tenant, self.conversation.id
+            await contacts.stop(connection, tenant, talk, "provider", since=failed.started_at)
 
-    async def _end_sent(self, connection: AsyncConnection) -> None:
-        """Every part was accepted; one of them may have been reported as failed meanwhile."""
-        so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
+    async def _end_sent(self, connection: AsyncConnection, channel: Channel | None) -> None:
+        """Every part was accepted; one of them may have been reported as failed meanwhile, which counts as if it came now."""
+        await self._end_said(connection, await self._log(connection))
+        tenant, task = self.task.tenant, self.task.id
+        so_far = await deliveries.of_task(connection, tenant, task)
         accepted, last = sent.accepted(so_far), {one.part: one for one in so_far if one.part != NOTICE}
-        failed = next((one for part, one in last.items() if part not in accepted), None)
-        if failed is None:
-            await self._end_said(connection, await self._log(connection))
-        else:
-            await self._end_unsaid(connection, failed.reason or CUT_OFF, is_in_part=True)
+        for failed in (one for part, one in last.items() if part not in accepted):
+            by = "what was reported meanwhile"
+            await sent.did_not_arrive(self.service, connection, tenant, channel, failed.id, task, by)
 
     async def _wait_told(self, connection: AsyncConnection, channel: Channel) -> None:
         """The customer has been told that a message waits: let it follow when they write, which they may have done by now."""
@@ -518,7 +518,9 @@ class Speech:
         if not await self._hold_for_customer(connection, channel, so_far):
             await settle.give_back(connection, self.service.clock, self.task, is_unsent=True, words=self.words)
 
-    async def _keep(self, connection: AsyncConnection, delivery: int, outcome: Outcome) -> Outcome:
+    async def _keep(
+        self, connection: AsyncConnection, channel: Channel | None, delivery: int, outcome: Outcome
+    ) -> Outcome:
         """Record the outcome of a send and return it; or the one that a callback, faster than the answer, has proved."""
         provider_id = outcome.provider_id if isinstance(outcome, Accepted) else None
         reason = None if isinstance(outcome, Accepted) else outcome.reason
@@ -532,7 +534,7 @@ class Speech:
         if known.outcome == "rejected":
             if isinstance(outcome, Rejected):
                 return outcome
-            return Rejected(known.reason or "the provider refused it", code=known.code)
+            return sent.refusal(channel, known)
         return outcome
 
     async def _delivery(self, connection: AsyncConnection, delivery: int) -> Delivery:
@@ -609,7 +611,8 @@ class Speech:
     async def _record(self, channel: Channel | None, delivery: int, outcome: Outcome) -> None:
         """Keep the truth about a send even where the task could not be settled by it; another may have given it up."""
         async with self.service.database.transaction() as connection:
-            await self._keep(connection, delivery, outcome)
+            await operate.lock(connection, self.task.tenant, self.task.id)
+            await self._keep(connection, channel, delivery, outcome)
             if isinstance(outcome, Accepted | Rejected):
                 by = "the provider's late answer"
                 await sent.go_on(self.service, connection, self.task.tenant, channel, self.task.id, by)

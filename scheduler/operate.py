@@ -38,6 +38,7 @@ TURN = "state = 'failed', outcome = null, hold = null, error = cast(:error as te
 # Said, or the customer was told that it waits for them.
 STANDS = f"""
 (t.state = 'fired' and t.outcome = 'delivered' or t.state = 'scheduled' and t.hold = '{WINDOW_CLOSED}' and not t.sending)"""
+LOCK = "select from tasks where bucket = :bucket and tenant = :tenant and id = :id for no key update"
 FAILED, UNCERTAIN = "t.state = 'failed'", "t.state = 'uncertain'"
 WAITS = "t.state = 'scheduled' and t.sending"
 
@@ -61,6 +62,14 @@ async def _do(
     if moved is not None and moved.state != "scheduled":
         became(connection, tenant, moved.kind, moved.state, moved.outcome)
     return moved is not None
+
+
+async def lock(connection: AsyncConnection, tenant: str, task: int) -> None:
+    """Keep whoever performs a task from settling it until this transaction ends, and wait for whoever is settling it.
+
+    Call it before what became of its sends is noted: else each of the two can miss what the other writes.
+    """
+    await connection.execute(sql(LOCK), {"bucket": bucket_of(tenant), "tenant": tenant, "id": task})
 
 
 async def retry(connection: AsyncConnection, clock: Clock, tenant: str, task: int, by: str) -> bool:

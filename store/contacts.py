@@ -1,6 +1,7 @@
 """Contacts: a person, or a group, as one tenant knows them on one channel."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from sqlalchemy import (
@@ -135,6 +136,7 @@ update contacts c set stopped = :by
  where v.bucket = :bucket and v.tenant = :tenant and v.id = :conversation
    and c.bucket = v.bucket and c.tenant = v.tenant and c.id = v.contact
    and coalesce(c.stopped, '') not in (:by, 'customer')
+   and (cast(:since as timestamptz) is null or v.last_inbound_at is null or v.last_inbound_at <= :since)
 returning c.id
 """
 GO_ON = """
@@ -146,9 +148,14 @@ returning c.id
 """
 
 
-async def stop(connection: AsyncConnection, tenant: str, conversation: int, by: Stopped) -> bool:
-    """Note that the contact of a conversation is to be sent nothing more; False when that was known already."""
-    given = {"bucket": bucket_of(tenant), "tenant": tenant, "conversation": conversation, "by": by}
+async def stop(
+    connection: AsyncConnection, tenant: str, conversation: int, by: Stopped, *, since: datetime | None = None
+) -> bool:
+    """Note that the contact of a conversation is to be sent nothing more; False when that was known already.
+
+    Or when they have written there after `since`, when it was so.
+    """
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "conversation": conversation, "by": by, "since": since}
     return (await connection.execute(sql(STOP), given)).first() is not None
 
 

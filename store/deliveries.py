@@ -204,6 +204,16 @@ async def of_task(connection: AsyncConnection, tenant: str, task: int) -> Sequen
     return [Delivery(*tuple(row)) for row in rows]
 
 
+async def task_of(connection: AsyncConnection, tenant: str, delivery: int) -> int | None:
+    """Return the task that a delivery is of; None when there is no such delivery."""
+    found: int | None = await connection.scalar(
+        select(deliveries.c.task).where(
+            deliveries.c.bucket == bucket_of(tenant), deliveries.c.tenant == tenant, deliveries.c.id == delivery
+        )
+    )
+    return found
+
+
 async def known_ids(connection: AsyncConnection, tenant: str, provider_ids: Collection[str]) -> set[str]:
     """Return those of a provider's ids that belong to some delivery already."""
     rows = await connection.execute(

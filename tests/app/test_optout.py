@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from channels.whatsapp.reconcile import LOOKS
 from store.database import Database
-from tests.app.test_whatsapp import PUBLIC, REMINDER, Office, an_office
+from tests.app.test_whatsapp import PUBLIC, REMINDER, Office, an_office, has_not_found, is_lost
 from tests.support.clock import MovableClock
 from tests.support.model import books
-from tests.support.twilio_server import TwilioServer
+from tests.support.twilio_server import Drop, TwilioServer
 
 GONE = "Done: Acme will not write to you any more. To hear from us again, write START."
 THREE = (
@@ -106,3 +107,34 @@ async def test_the_same_stop_by_webhook_twice_is_one(office: Office) -> None:
     await office.goes_by(timedelta(seconds=1))
     await office.twilio.attempts(1)
     assert len(await office.house.tasks(kind="turn")) == 1
+
+
+async def test_a_stop_that_is_repeated_after_they_came_back_cancels_nothing(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio) as office:
+        form, hook = twilio.inbound_form("STOP"), "/hooks/whatsapp/acme"
+        assert (await twilio.post(PUBLIC + hook, form, at=office.here + hook)).status_code == 204
+        await office.goes_by(timedelta(seconds=10))
+        await office.hears("START")
+        await office.hears("remind me in 10 seconds to call Ana")
+        assert (await twilio.post(PUBLIC + hook, form, at=office.here + hook)).status_code == 204
+        assert (await office.followup()).state == "scheduled"
+
+
+async def test_what_nobody_knew_the_fate_of_is_not_sent_again_to_whoever_has_opted_out_since(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio, unknown="at_most_once") as office:
+        await office.hears("remind me in 10 seconds to call Ana")
+        twilio.behave(Drop(accepted=True))
+        await is_lost(office)
+        twilio.messages[1].is_listed = False
+        await office.goes_by(LOOKS[0])
+        await has_not_found(office, 1)
+        await office.falls_due("uncertain", span=LOOKS[1])
+        await office.hears("STOP")
+        await office.reports("failed", 63018, message=1)
+        task = await office.falls_due(span=timedelta(minutes=5))
+        assert task.outcome == "skipped: opted out"
+        assert office.tried.count(REMINDER) == 1

@@ -83,6 +83,60 @@ async def test_a_template_that_holds_the_message_itself_is_all_that_is_sent(
         assert await office.deliveries("part", "template") == [(0, WHOLE)]
 
 
+async def test_a_message_in_a_template_is_in_whatsapps_own_markup(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    told = "Call **Ana** at [the office](https://acme.example)."
+    section = {"templates": [SAYS]}
+    async with an_office(database, tmp_path, clock, twilio, *BOOKED, section=section, followups=(told,)) as office:
+        await office.hears("remind me of the renewal in six weeks")
+        await office.falls_due("fired", SIX_WEEKS)
+        assert twilio.messages[-1].variables == {"1": "Call *Ana* at the office: https://acme.example."}
+
+
+async def test_a_customer_whose_name_cannot_be_seen_is_told_all_the_same(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office_with(database, tmp_path, clock, twilio, TELLS) as office:
+        await office.writes("remind me of the renewal in six weeks", ProfileName="\u200b\u200e")
+        (turn,) = await office.house.tasks(kind="turn")
+        await office.house.until_state(turn.id, "fired")
+        task = await office.falls_due("scheduled", SIX_WEEKS)
+        await office.until_held(task.id)
+        assert twilio.messages[-1].variables == {"1": "there", "2": "the renewal"}
+
+
+async def test_a_second_tap_while_the_message_is_on_its_way_needs_no_answer_either(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office_with(database, tmp_path, clock, twilio, TELLS) as office:
+        await office.hears("remind me of the renewal in six weeks")
+        task = await office.falls_due("scheduled", SIX_WEEKS)
+        await office.until_held(task.id)
+        twilio.behave(Accept(after=0.5))
+        await office.taps("Show it")
+        await office.taps("Show it")
+        await office.house.until_state(task.id, "fired")
+        assert len(await office.house.tasks(kind="turn")) == 1
+        assert office.sent.count(REMINDER) == 1
+
+
+@pytest.mark.parametrize("code", [63024, 63018, 63007])
+async def test_word_that_a_message_waits_which_fails_after_the_message_was_said_changes_nothing(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer, code: int
+) -> None:
+    async with an_office_with(database, tmp_path, clock, twilio, TELLS, lines=(*BOOKED, "Hello.")) as office:
+        await office.hears("remind me of the renewal in six weeks")
+        task = await office.falls_due("scheduled", SIX_WEEKS)
+        await office.until_held(task.id)
+        await office.writes("hello")
+        await office.house.until_state(task.id, "fired")
+        await office.reports("undelivered", code, message=1)
+        found = await office.followup()
+        assert (found.state, found.outcome, found.error) == ("fired", "delivered", None)
+        assert (NOTICE, "rejected", code) in await office.deliveries("part", "outcome", "code")
+
+
 @pytest.mark.parametrize("words", ["two\nlines", "x" * 900, "five     spaces"])
 async def test_a_message_that_does_not_fit_into_one_template_goes_by_the_next(
     database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer, words: str
@@ -277,6 +331,24 @@ async def test_a_block_that_is_reported_later_stops_what_comes_after_until_the_c
         assert (await office.house.until_state(second.id, "fired")).outcome == "skipped: blocked"
         await office.hears("hello again")
         assert office.sent[-1] == "Hello."
+
+
+async def test_a_block_from_before_the_customer_wrote_stops_nothing(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    lines = (books("call Ana", delay="10 seconds"), "Booked.", books("call Eva", delay="1 hour"), "Booked too.")
+    async with an_office(database, tmp_path, clock, twilio, *lines, "Hello.") as office:
+        await office.hears("remind me")
+        await office.hears("and of Eva")
+        await office.goes_by(timedelta(seconds=10))
+        first, second = sorted(await office.house.tasks(), key=lambda task: task.booked_for)
+        await office.house.until_state(first.id, "fired")
+        await office.goes_by(timedelta(minutes=1))
+        await office.hears("I have unblocked you")
+        await office.reports("undelivered", 63014, message=2)
+        await office.house.until_state(first.id, "failed")
+        await office.goes_by(timedelta(hours=1))
+        assert (await office.house.until_state(second.id, "fired")).outcome == "delivered"
 
 
 async def test_word_that_a_message_waits_which_got_lost_is_looked_up_and_not_sent_twice(

@@ -1,5 +1,6 @@
 """WhatsApp through the whole service: asked there, answered there, come back to there, whatever goes wrong between."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -23,6 +24,7 @@ from scheduler.book import Booking, book
 from scheduler.find import Found
 from scheduler.recovery import expire_held
 from scheduler.retry import BUDGET
+from store import conversations
 from store.database import Database
 from store.deliveries import deliveries
 from tests.support.asgi import a_port, served
@@ -30,8 +32,8 @@ from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation
 from tests.support.house import House, a_config, a_house
 from tests.support.model import Script, books
-from tests.support.twilio_server import BAD_GATEWAY, Accept, Behaviour, Drop, Hang, Reject, TwilioServer
-from tests.support.wait import eventually
+from tests.support.twilio_server import BAD_GATEWAY, Accept, Behaviour, Drop, Hang, Message, Reject, TwilioServer
+from tests.support.wait import eventually, waits_for_a_lock
 
 PUBLIC = "https://bot.example:8443/o'neill"
 """Where Twilio thinks we are; a proxy brings its requests to the port we listen on."""
@@ -142,6 +144,14 @@ class Office:
 
         await eventually(has)
         await self.house.until_state((await self.followup()).id, "scheduled")
+
+    async def has_ended_as(self, *outcomes: str) -> None:
+        """Wait until the follow-up's attempts have come to this, and nobody performs it."""
+
+        async def has() -> bool:
+            return await self.deliveries("outcome") == list(outcomes) and (await self.followup()).state != "firing"
+
+        await eventually(has)
 
     @property
     def sent(self) -> list[str]:
@@ -269,6 +279,114 @@ async def test_what_becomes_of_one_message_changes_no_other(office: Office) -> N
     await office.falls_due()
     await office.reports("failed", 63024, message=0)
     assert await office.deliveries("provider_status", "reason") == [(None, None)]
+
+
+@pytest.mark.parametrize("code", [63024, 63018, 63007])
+async def test_an_attempt_that_fails_after_another_at_the_same_part_has_arrived_changes_nothing(
+    office: Office, code: int
+) -> None:
+    await office.hears("remind me in 10 seconds to call Ana")
+    office.twilio.behave(Drop(accepted=True))
+    await is_lost(office)
+    office.twilio.messages[1].is_listed = False
+    await office.goes_by(LOOKS[0])
+    await has_not_found(office, 1)
+    await office.goes_by(LOOKS[1] - LOOKS[0])
+    await office.has_tried("not_sent")
+    await office.falls_due(span=timedelta(seconds=2))
+    await office.reports("sent", message=1)
+    await office.reports("undelivered", code, message=1)
+    task = await office.followup()
+    assert (task.state, task.outcome) == ("fired", "delivered")
+    assert await office.deliveries("outcome", "code") == [("rejected", code), ("accepted", None)]
+
+
+@pytest.mark.parametrize(("code", "state"), [(63007, "scheduled"), (63014, "failed")])
+async def test_a_report_of_failure_that_is_faster_than_the_answer_says_as_much_as_a_late_one(
+    office: Office, code: int, state: str
+) -> None:
+    await office.hears("remind me in 10 seconds to call Ana")
+
+    async def on_taken(message: Message) -> None:
+        await office.reports("failed", code)
+        message.status, message.error_code = "queued", None  # the answer was on its way already
+
+    office.twilio.on_taken = on_taken
+    await office.goes_by(DUE)
+    await office.has_ended_as("rejected")
+    task = await office.house.until_state((await office.followup()).id, state)
+    assert task.hold == ("channel paused" if state == "scheduled" else None)
+    async with office.house.service.database.transaction() as connection:
+        talk = await conversations.find(connection, "acme", task.conversation or 0)
+    assert talk is not None
+    assert talk.stopped == ("provider" if code == 63014 else None)
+
+
+TWO = "\n\n".join(f"{number}. " + "a sentence of some length. " * 50 for number in (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("code", "state", "hold"),
+    [(63018, "scheduled", None), (63007, "scheduled", "channel paused"), (63024, "failed", None)],
+)
+async def test_a_part_that_fails_while_the_next_is_sent_counts_as_if_it_failed_afterwards(
+    database: Database,
+    tmp_path: Path,
+    clock: MovableClock,
+    twilio: TwilioServer,
+    code: int,
+    state: str,
+    hold: str | None,
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio, followups=(TWO,)) as office:
+        conversation = await office.hears("remind me in 10 seconds to call Ana")
+
+        async def on_taken(message: Message) -> None:
+            if message.body.startswith("2."):
+                await office.reports("failed", code, message=-2)
+
+        twilio.on_taken = on_taken
+        await office.goes_by(DUE)
+        await office.has_ended_as("rejected", "accepted")
+        task = await office.house.until_state((await office.followup()).id, state)
+        assert (task.hold, task.error) == (hold, why(code))
+        assert len(await office.house.heard(conversation)) == 2
+        if code == 63018:
+            await office.falls_due(span=timedelta(minutes=5))
+            assert [text[:2] for text in office.tried[1:]] == ["1.", "2.", "1."]
+
+
+async def test_a_part_that_fails_for_good_before_the_next_could_be_sent_is_not_sent_again(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio, followups=(TWO,)) as office:
+        await office.hears("remind me in 10 seconds to call Ana")
+        twilio.behave(Accept(), Reject(429, 20429))
+        await office.goes_by(DUE)
+        await office.has_tried("accepted", "not_sent")
+        await office.reports("failed", 63024)
+        task = await office.falls_due("failed", span=timedelta(seconds=2))
+        assert task.error == why(63024)
+        assert [text[:2] for text in office.tried[1:]] == ["1.", "2."]
+
+
+async def test_a_report_of_failure_that_meets_the_end_of_its_task_waits_for_it_and_counts(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio, followups=(TWO,)) as office:
+        await office.hears("remind me in 10 seconds to call Ana")
+        twilio.behave(Accept(), Hang(accepted=True))
+        await office.goes_by(DUE)
+        await twilio.attempts(3)
+        task = await office.followup()
+        assert task.state == "firing"
+        async with database.transaction() as connection:  # another worker, which has seen both parts accepted
+            ends = "worker = null, lease_until = null, state = 'fired', outcome = 'delivered', ended_at = now()"
+            await connection.execute(text(f"update tasks set sending = false, {ends} where id = :id"), {"id": task.id})
+            reporting = asyncio.create_task(office.reports("failed", 63024, message=1))
+            await eventually(lambda: waits_for_a_lock(database))
+        await reporting
+        assert (await office.followup()).state == "failed"
 
 
 # Sends whose fate nobody knows
