@@ -420,10 +420,16 @@ class Speech:
             return (await self._delivery(connection, delivery)).has_left
 
     async def _begin(self, number: int, *, has_begun: bool, template: Filled | None = None) -> int | None:
-        """Pass the second door with one part; None when the task was cancelled before anything left the house."""
+        """Pass the second door with one part; None when nothing is to be sent now.
+
+        The task was cancelled before anything left the house; or that very part is known to have arrived by now.
+        """
         async with self.service.database.transaction() as connection:
             if await settle.is_cancelled(connection, self.task) and not has_begun:
                 await settle.cancel(connection, self.service.clock, self.task)
+                return None
+            if number in sent.accepted(await deliveries.of_task(connection, self.task.tenant, self.task.id)):
+                await settle.give_back(connection, self.service.clock, self.task)  # so it was told while this waited
                 return None
             await settle.open_door(connection, self.service.clock, self.task, self.words)
             await self._mark_answered(connection)

@@ -967,6 +967,26 @@ async def test_a_channel_that_is_busy_for_a_moment_is_waited_for_in_the_lane(cou
     assert len(line.sent) == 1
 
 
+async def test_what_is_proved_to_have_arrived_while_another_attempt_waits_its_turn_is_not_sent_again(
+    counter: Counter, line: Line
+) -> None:
+    await counter.written()
+    line.answers.append(NotSent("busy"))
+    await counter.say()
+    counter.clock.set((await counter.task()).due_at)
+    line.waits_for = [2.0]
+    work = asyncio.create_task(counter.say())
+    await eventually(lambda: bool(counter.clock.sleepers))
+    (first,) = await counter.deliveries()
+    async with counter.database.transaction() as connection:
+        assert await deliveries.note_status(connection, "acme", first.id, "p1", "sent", None)
+    counter.clock.move(timedelta(seconds=2))
+    await work
+    await counter.say()
+    assert (await counter.task()).outcome == "delivered"
+    assert len(line.sent) == 1
+
+
 async def test_a_channel_that_is_busy_for_longer_gets_the_task_again_when_it_is_worth_waiting(
     counter: Counter, line: Line
 ) -> None:
