@@ -77,10 +77,10 @@ async def did_not_arrive(
 
 
 async def is_told_of(connection: AsyncConnection, tenant: str, conversation: int) -> bool:
-    """Tell whether a message is on its way to a customer who was told that it waits, or may have been."""
+    """Tell whether a message is on its way to a customer who was told that it waits, or is just being told."""
     for task in await find.pending_followups(connection, tenant, conversation):
         so_far = await deliveries.of_task(connection, tenant, task.id)
-        if any(one.part == NOTICE and one.outcome not in ("rejected", "not_sent") for one in so_far):
+        if any(one.part == NOTICE and one.outcome in (None, "accepted") for one in so_far):
             return True
     return False
 

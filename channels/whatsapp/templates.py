@@ -22,6 +22,8 @@ LABEL_ROOM = 200
 """Of a place that only names something; what is longer is cut."""
 FRESH = 600.0
 """Seconds for which what Twilio said of a template's approval is believed: one can be paused at any time."""
+SILENT = 60.0
+"""Seconds for which one that cannot be looked up is not asked for again: each look may take as long as a call at most."""
 LATER = 900.0
 """Seconds until a template that cannot be used now is looked at again."""
 
@@ -80,6 +82,7 @@ class Approvals:
             try:
                 known = self._known[filled.id] = time.monotonic(), await self._ask(filled.id)
             except Exception:  # unreachable, refused, or an answer that cannot be read
+                self._known[filled.id] = time.monotonic() - FRESH + SILENT, ""
                 return filled
         match known[1]:
             case "paused" | "pending" | "received":

@@ -10,10 +10,10 @@ import pytest
 
 from store.database import Database
 from store.deliveries import NOTICE
-from tests.app.test_whatsapp import REMINDER, Office, an_office
+from tests.app.test_whatsapp import REMINDER, TWO, Office, an_office
 from tests.support.clock import MovableClock
 from tests.support.model import books
-from tests.support.twilio_server import Accept, Drop, Reject, TwilioServer
+from tests.support.twilio_server import BAD_GATEWAY, Accept, Drop, Hang, Reject, TwilioServer
 
 SIX_WEEKS = timedelta(weeks=6)
 READY, WHOLE = "HX" + "1" * 32, "HX" + "2" * 32
@@ -201,6 +201,35 @@ async def test_a_template_that_meta_does_not_let_out_is_not_sent(
         assert (found.hold is not None) == (state == "held")
         assert len(twilio.messages) == 1
         assert found.attempt == 0, "it is no fault of the task"
+
+
+async def test_approvals_that_cannot_be_looked_up_are_not_waited_for_message_by_message(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    lines = (books("the renewal", delay="6 weeks"), "Booked.", books("the bill", delay="6 weeks"), "Booked too.")
+    async with an_office_with(database, tmp_path, clock, twilio, TELLS, lines=lines) as office:
+        await office.hears("remind me of the renewal in six weeks")
+        await office.hears("and of the bill")
+        twilio.behave_with_templates(BAD_GATEWAY, Hang())
+        await office.goes_by(SIX_WEEKS + timedelta(minutes=1))
+        for task in await office.house.tasks():
+            await office.until_held(task.id)
+        assert [message.content_sid for message in twilio.messages[2:]] == [READY, READY]
+
+
+async def test_of_a_long_message_whose_end_is_refused_as_too_late_the_end_waits_for_the_customer(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    lines = (books("call Ana", delay="10 seconds"), "Booked.", "Hello.")
+    async with an_office(database, tmp_path, clock, twilio, *lines, followups=(TWO,)) as office:
+        await office.hears("remind me")
+        task = await office.falls_due()
+        await office.reports("undelivered", 63016)
+        await office.until_held(task.id)
+        await office.goes_by(timedelta(minutes=1))
+        await office.writes("hello")
+        await office.house.until_state(task.id, "fired")
+        assert [text[:2] for text in office.tried if text[:2] in ("1.", "2.")] == ["1.", "2.", "2."]
 
 
 async def test_free_text_that_twilio_took_and_meta_refused_as_too_late_goes_by_template_once(
