@@ -45,6 +45,7 @@ from channels.message import (
 from channels.web import outbound as web
 from scheduler import operate, settle
 from scheduler.errors import LostClaim
+from scheduler.find import texts_of_unknown_fate
 from scheduler.hold import CHANNEL_PAUSED, TOPIC_GONE, WINDOW_CLOSED, keep_waiting
 from scheduler.move import lock_pending
 from scheduler.retry import BUDGET, LONGEST, backoff
@@ -338,9 +339,15 @@ class Speech:
 
     async def _look_up(self, channel: Channel, lost: Delivery) -> None:
         """Ask the provider for a lost part, and keep what it says."""
-        text = None if lost.template is not None else channel.split(self.words)[lost.part]
-        answer = await channel.look_up(Lost(self.conversation.address, text, lost.started_at))
-        tenant, found = self.task.tenant, () if isinstance(answer, Unknown) else answer
+        tenant, text, others = self.task.tenant, None, list[str]()
+        if lost.template is None:
+            text = channel.split(self.words)[lost.part]
+        else:
+            async with self.service.database.autocommit() as connection:
+                for other in await texts_of_unknown_fate(connection, tenant, self.conversation.id, but=self.task.id):
+                    others += channel.split(other)
+        answer = await channel.look_up(Lost(self.conversation.address, text, lost.started_at, others))
+        found = () if isinstance(answer, Unknown) else answer
         async with self.service.database.transaction() as connection:
             await operate.lock(connection, tenant, self.task.id)
             known = await deliveries.known_ids(connection, tenant, [one.provider_id for one in found])

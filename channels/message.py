@@ -156,6 +156,8 @@ class Lost:
     """As `split` gave it; None for a template, of which the provider has its own wording."""
     started_at: datetime
     """When the send began, by our clock."""
+    others: Sequence[str] = ()
+    """Pieces of other messages to the same customer of which nobody knows either; what has such a text is not this one."""
 
 
 @dataclass(frozen=True, slots=True)

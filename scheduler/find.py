@@ -46,6 +46,15 @@ select {_SHOWN} from tasks t
  order by t.booked_for, t.id
 """
 
+# Either half of it is an index.
+TEXTS_OF_UNKNOWN_FATE = """
+select text from tasks
+ where bucket = :bucket and tenant = :tenant and conversation = :conversation and id <> :but
+   and (state in ('scheduled', 'firing') or ended_at is not null)
+   and (state = 'scheduled' and sending or state = 'uncertain') and text is not null
+ order by id
+"""
+
 # Of every state: each half of it is an index.
 BOOKED_FOR_THE_SAME = f"""
 select {_SHOWN}
@@ -76,6 +85,14 @@ COUNT_TROUBLED = "select state, count(*) as tasks from tasks where state in ('fa
 
 async def _found(connection: AsyncConnection, question: str, given: Mapping[str, Any]) -> list[Found]:
     return [Found(*row) for row in await connection.execute(sql(question), given)]
+
+
+async def texts_of_unknown_fate(
+    connection: AsyncConnection, tenant: str, conversation: int, *, but: int
+) -> Sequence[str]:
+    """Return what other tasks of a conversation say of which a send was begun, and nobody knows what became of it."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "conversation": conversation, "but": but}
+    return list(await connection.scalars(sql(TEXTS_OF_UNKNOWN_FATE), given))
 
 
 async def pending_followups(connection: AsyncConnection, tenant: str, conversation: int) -> Sequence[Found]:

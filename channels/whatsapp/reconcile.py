@@ -52,12 +52,12 @@ def _status(message: Any) -> Status:
 
 
 def _may_be(message: Any, lost: Lost) -> bool:
+    if not message.body:
+        return bool(message.num_media == "0")
+    if lost.text is not None:
+        return _words(message.body) == _words(lost.text)
     # A template's wording is Meta's, so any that is not known to be another delivery's may be it.
-    return (
-        lost.text is None
-        or _words(message.body) == _words(lost.text)
-        or (not message.body and message.num_media == "0")
-    )
+    return all(_words(message.body) != _words(other) for other in lost.others)
 
 
 def _words(text: str | None) -> list[str]:

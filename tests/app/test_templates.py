@@ -10,7 +10,7 @@ import pytest
 
 from store.database import Database
 from store.deliveries import NOTICE
-from tests.app.test_whatsapp import REMINDER, TWO, Office, an_office
+from tests.app.test_whatsapp import REMINDER, TWO, Office, an_office, has_not_found
 from tests.support.clock import MovableClock
 from tests.support.model import books
 from tests.support.twilio_server import BAD_GATEWAY, Accept, Drop, Hang, Reject, TwilioServer
@@ -392,6 +392,29 @@ async def test_word_that_a_message_waits_which_got_lost_is_looked_up_and_not_sen
         await office.until_held(task.id)
         assert [message.content_sid for message in twilio.messages] == [None, READY]
         assert await office.deliveries("outcome") == ["accepted"]
+
+
+async def test_an_answer_whose_fate_nobody_knows_either_is_not_taken_for_a_template_that_got_lost(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office_with(database, tmp_path, clock, twilio, TELLS, lines=(*BOOKED, "Hello.")) as office:
+        await office.hears("remind me of the renewal in six weeks")
+        twilio.behave(Drop(), Drop(accepted=True))
+        task = await office.falls_due("scheduled", SIX_WEEKS)
+        await office.has_tried("unknown")
+        await office.goes_by(timedelta(seconds=20))
+        await office.writes("hello")
+        turn = max(await office.house.tasks(kind="turn"), key=lambda one: one.id)
+        await office.until_error(turn.id, "lost")
+        await office.goes_by(timedelta(seconds=40))
+        await has_not_found(office, 1)
+        await office.goes_by(timedelta(minutes=1))
+        await office.house.until_state(turn.id, "fired")
+        await office.goes_by(timedelta(minutes=3))
+        await office.has_tried("not_sent")
+        await office.goes_by(timedelta(seconds=2))
+        await office.house.until_state(task.id, "fired")
+        assert office.sent == ["Booked.", "Hello.", REMINDER]
 
 
 async def test_a_customer_who_writes_while_the_template_goes_out_gets_the_message_at_once(

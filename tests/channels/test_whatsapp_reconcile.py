@@ -105,6 +105,13 @@ async def test_of_equal_texts_each_is_named_the_oldest_first_and_one_without_its
     assert await found(channel) == [first.sid, second.sid, redacted.sid]
 
 
+async def test_a_template_is_known_by_what_it_is_not(twilio: TwilioServer, channel: WhatsAppChannel) -> None:
+    has(twilio, "An answer\nthat is lost too")
+    template, redacted = has(twilio, "Your answer is ready.", after=1), has(twilio, "", after=2)
+    wanted = Lost(CUSTOMER, None, BEGAN, others=("An answer that is lost too",))
+    assert await found(channel, wanted) == [template.sid, redacted.sid]
+
+
 async def test_one_that_failed_says_why(twilio: TwilioServer, channel: WhatsAppChannel) -> None:
     message = has(twilio, status="undelivered", error_code=63024)
     assert await channel.look_up(lost()) == [Status(message.sid, "undelivered", why(63024), 63024)]
