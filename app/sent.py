@@ -135,6 +135,11 @@ def arrived(so_far: Sequence[Delivery]) -> set[int]:
     return accepted(so_far) - {NOTICE}
 
 
+def is_said_by_template(so_far: Sequence[Delivery]) -> bool:
+    """Tell whether the whole message is known to have arrived in a template, however it would be cut otherwise."""
+    return any(one.template and one.part != NOTICE and one.outcome == "accepted" for one in so_far)
+
+
 def lost(so_far: Sequence[Delivery]) -> list[Delivery]:
     """Return the last attempt at each part of which nobody knows whether it arrived."""
     taken = accepted(so_far)

@@ -140,7 +140,7 @@ class Speech:
                 await settle.skip(connection, self.service.clock, self.task, sent.GUARDS[stopped])
             return
         reach = self._reach(channel, so_far)
-        is_all_said = bool(arrived) and len(arrived) >= len(channel.split(self.words))
+        is_all_said = bool(arrived) and len(arrived) >= len(self._parts(channel, so_far))
         if is_all_said or (reach.possible and not reach.by_template):
             await self._send(channel, so_far)
         elif self.kind == "reply" or not reach.possible or sent.accepted(so_far):
@@ -363,7 +363,7 @@ class Speech:
             log.warning("what became of task %d of tenant %s cannot be told: %s", self.task.id, tenant, answer.reason)
 
     async def _send(self, channel: Channel, so_far: Sequence[Delivery], template: Filled | None = None) -> None:
-        parts = channel.split(self.words) if template is None else [self.words]
+        parts = self._parts(channel, so_far) if template is None else [self.words]
         arrived = sent.arrived(so_far)
         accepted = {one.part: one.id for one in so_far if one.outcome == "accepted"}
         for number, words in enumerate(parts):
@@ -387,6 +387,9 @@ class Speech:
         # Only here when the last part was known to have arrived before: by a callback, or from a worker that lost the claim.
         async with self.service.database.transaction() as connection:
             await self._end_sent(connection, channel)
+
+    def _parts(self, channel: Channel, so_far: Sequence[Delivery]) -> Sequence[str]:
+        return [self.words] if sent.is_said_by_template(so_far) else channel.split(self.words)
 
     def _patience(self) -> float:
         has_come_back = self.task.text is not None and self.task.due_at != self.task.booked_for

@@ -394,6 +394,21 @@ async def test_word_that_a_message_waits_which_got_lost_is_looked_up_and_not_sen
         assert await office.deliveries("outcome") == ["accepted"]
 
 
+async def test_a_message_that_a_template_has_said_whole_is_not_said_in_pieces_once_that_is_found_out(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    told = f'Call Ana at [the office](https://acme.example "{"open on weekdays " * 100}"). It is about the renewal.'
+    section = {"templates": [SAYS]}
+    async with an_office(database, tmp_path, clock, twilio, *BOOKED, section=section, followups=(told,)) as office:
+        await office.hears("remind me of the renewal in six weeks")
+        twilio.behave(Drop(accepted=True))
+        task = await office.falls_due("scheduled", SIX_WEEKS)
+        await office.has_tried("unknown")
+        await office.goes_by(timedelta(minutes=1))
+        await office.house.until_state(task.id, "fired")
+        assert [message.content_sid for message in twilio.messages] == [None, WHOLE]
+
+
 async def test_an_answer_whose_fate_nobody_knows_either_is_not_taken_for_a_template_that_got_lost(
     database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
 ) -> None:
