@@ -153,3 +153,22 @@ async def test_whatever_point_a_worker_dies_at_that_looks_up_what_another_left_i
             assert all(map(is_whole, story.events)), at
             assert min(story.asked) >= LOOKS[0], at
             assert is_known(story), at
+
+
+@pytest.mark.parametrize("place", ["about", "text"])
+async def test_whatever_point_a_worker_dies_at_after_the_window_the_template_and_what_it_tells_of_come_once(
+    database: Database, tmp_path: Path, place: str
+) -> None:
+    template = {"sid": "HX" + "1" * 32, "language": "en", "variables": {"1": place}}
+    async with a_world(database, tmp_path, "whatsapp", "at_least_once", template) as world:
+        whole = await world.story()
+        told = "call Ana" if place == "about" else REMINDER
+        assert whole.seen == [*ANSWERED, f'Hello, {{"1": "{told}"}}', *(REMINDED if place == "about" else [])]
+        assert (whole.became, whole.said) == (FIRED, SAID)
+        (points,) = whole.passed
+        for point in range(1, len(points) + 1):
+            story = await world.story(point)
+            at = f"{point} of {len(points)}, {points[point - 1]}: {story}"
+            assert (story.seen, story.became, story.said) == (whole.seen, FIRED, SAID), at
+            assert all(map(is_whole, story.events)), at
+            assert is_known(story), at

@@ -35,7 +35,7 @@ from channels.whatsapp.outbound import WhatsAppChannel
 from channels.whatsapp.section import WhatsAppSection
 from scheduler import recovery
 from scheduler.events import story
-from scheduler.find import search
+from scheduler.find import Found, search
 from store import deliveries
 from store.database import Database, metadata
 from store.deliveries import Delivery
@@ -114,6 +114,8 @@ class Phone:
     waits = timedelta(days=30)
     gap: timedelta = timedelta()
     on_unknown: OnUnknown = "at_most_once"
+    delay = "1h"
+    """In how long the customer wants to be reminded."""
 
     def __init__(self) -> None:
         self.got: list[tuple[str, str]] = []
@@ -164,15 +166,16 @@ class Phone:
 
 
 class WhatsAppPhone(Phone):
-    """The same behind Twilio, which can be asked for what it was given."""
+    """The same behind Twilio, which can be asked for what it was given. With a template, the reminder is for after the window."""
 
     name = "whatsapp"
     address = "whatsapp:+573001234567"
 
-    def __init__(self, twilio: TwilioServer, on_unknown: OnUnknown) -> None:
+    def __init__(self, twilio: TwilioServer, on_unknown: OnUnknown, *templates: Mapping[str, Any]) -> None:
         super().__init__()
         account = {"account_sid": twilio.account_sid, "auth_token": twilio.auth_token, "sender": twilio.sender}
-        self.section = {**account, "unknown": on_unknown}
+        self.section = {**account, "unknown": on_unknown, "templates": list(templates)}
+        self.delay = "25h" if templates else "1h"
         self.twilio, self.channel = twilio, WhatsAppChannel(WhatsAppSection.model_validate(self.section), twilio.url)
         self.looks, self.on_unknown = self.channel.looks, self.channel.on_unknown
 
@@ -185,6 +188,12 @@ class WhatsAppPhone(Phone):
         outcome = await self.channel.send(part)
         self.got = [(message.sid, message.body) for message in self.twilio.messages]
         return outcome
+
+    async def fill(self, purpose: str, language: str, words: Mapping[str, str]) -> Filled | NotSent | Rejected:
+        return await self.channel.fill(purpose, language, words)
+
+    def assess(self, origin: Origin, due: datetime, now: datetime) -> Reach:
+        return self.channel.assess(origin, due, now)
 
     async def look_up(self, lost: Lost) -> Sequence[Status] | Unknown:
         self.asked.append(self.twilio.now() - lost.started_at)
@@ -201,6 +210,7 @@ class MortalLine(Phone):
         super().__init__()
         self.phone, self.life = phone, life
         self.name, self.looks, self.on_unknown = phone.name, phone.looks, phone.on_unknown
+        self.fill, self.assess = phone.fill, phone.assess  # type: ignore[method-assign]
 
     async def send(self, part: Part) -> Outcome:
         self.life.pass_point("before a send")
@@ -215,7 +225,7 @@ class MortalLine(Phone):
         return answer
 
 
-def a_script(life: Life, *, has_booked: bool) -> Script:
+def a_script(life: Life, delay: str, *, has_booked: bool) -> Script:
     """A model that books once and then answers, and during whose answers its worker may die."""
 
     def line(words: Line) -> Line:
@@ -225,7 +235,7 @@ def a_script(life: Life, *, has_booked: bool) -> Script:
 
         return say
 
-    booked = books("call Ana", delay="1h")
+    booked = books("call Ana", delay=delay)
     return Script(*([] if has_booked else [line(booked)]), line(ANSWER), followups=(line(REMINDER),))
 
 
@@ -285,7 +295,10 @@ class World:
         async with self.database.transaction() as connection:
             await recovery.recover(connection, clock)
             has_booked = bool(await search(connection, kind="followup"))
-        database, script = MortalDatabase(self.database, life), a_script(life, has_booked=has_booked)
+        database, script = (
+            MortalDatabase(self.database, life),
+            a_script(life, phone.delay if phone else Phone.delay, has_booked=has_booked),
+        )
         config = {"channels": {phone.name: phone.section}} if phone else {}
         async with a_house(database, self.directory, script.model, clock, poll=False, config=config) as house:
             if phone is not None:
@@ -296,22 +309,27 @@ class World:
             yield life, house
 
     async def _live(self, house: House, clock: MovableClock) -> None:
-        """Take in what the customer wrote, and do what falls due until nothing is to come."""
+        """Take in what the customer wrote, and do what falls due until nothing is to come; what waits for them they tap for."""
         where = {"channel": self.phone.name, "address": self.phone.address} if self.phone else {}
         await house.says("remind me in an hour to call Ana", provider_id="1", **where)
-        too_late = clock.at + timedelta(hours=3)
+        too_late = clock.at + timedelta(hours=28)
         while waiting := await self._waiting():
-            clock.set(max(clock.at, min(waiting)))
+            due_at = min((task.due_at for task in waiting if task.hold is None), default=None)
+            if due_at is None:
+                clock.move(timedelta(minutes=1))
+                await house.says("Show it", provider_id="2", is_tap=True, **where)
+                continue
+            clock.set(max(clock.at, due_at))
             assert clock.at < too_late, "it comes to an end"
             due = await take(house.service.database, clock, "mortal")
             assert due, "what is due can be claimed"
             for task in due:
                 await performer(house.service)(task)
 
-    async def _waiting(self) -> list[datetime]:
-        """Return when each scheduled task is due."""
+    async def _waiting(self) -> Sequence[Found]:
+        """Return each scheduled task."""
         async with self.database.transaction() as connection:
-            return [task.due_at for task in await search(connection, states=("scheduled",))]
+            return await search(connection, states=("scheduled",))
 
     async def _told(self, house: House, passed: list[list[str]]) -> Story:
         assert set((await lanes(self.database)).values()) == {None}
@@ -334,13 +352,17 @@ class World:
 
 @asynccontextmanager
 async def a_world(
-    database: Database, directory: Path, channel: str, on_unknown: OnUnknown = "at_most_once"
+    database: Database,
+    directory: Path,
+    channel: str,
+    on_unknown: OnUnknown = "at_most_once",
+    *templates: Mapping[str, Any],
 ) -> AsyncIterator[World]:
-    """Give the customer a phone on this channel."""
+    """Give the customer a phone on this channel, and the tenant templates."""
     if channel != "whatsapp":
         yield World(database, directory, Phone() if channel == "telegram" else None)
         return
-    async with TwilioServer() as twilio:
-        phone = WhatsAppPhone(twilio, on_unknown)
+    async with TwilioServer(approvals={str(template["sid"]): "approved" for template in templates}) as twilio:
+        phone = WhatsAppPhone(twilio, on_unknown, *templates)
         yield World(database, directory, phone)
         await phone.close()
