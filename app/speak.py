@@ -478,6 +478,8 @@ class Speech:
                         await self._end_sent(connection, channel)
                     case Accepted() if is_notice and channel:
                         await self._wait_told(connection, channel)
+                    case Rejected() if await self._has_arrived_otherwise(connection, delivery):
+                        await settle.give_back(connection, self.service.clock, self.task)
                     case Rejected(reason, tenant_fault=True) if not has_begun:
                         await self._pause(connection, reason)
                         log.error("%s of tenant %s is refused: %s", self.task.channel, self.task.tenant, reason)
@@ -493,6 +495,11 @@ class Speech:
             await self._record(channel, delivery, outcome)
             raise
         return isinstance(outcome, Accepted) and not is_last
+
+    async def _has_arrived_otherwise(self, connection: AsyncConnection, delivery: int) -> bool:
+        """Tell whether another attempt at the same part is known by now to have arrived."""
+        so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
+        return any(one.id == delivery and one.part in sent.accepted(so_far) for one in so_far)
 
     async def _settle_rejected(
         self, connection: AsyncConnection, channel: Channel | None, delivery: int, refusal: Rejected, *, has_begun: bool

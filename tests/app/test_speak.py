@@ -987,6 +987,28 @@ async def test_what_is_proved_to_have_arrived_while_another_attempt_waits_its_tu
     assert len(line.sent) == 1
 
 
+@pytest.mark.parametrize("is_tenants", [False, True])
+async def test_what_is_proved_to_have_arrived_while_another_attempt_is_refused_has_arrived(
+    counter: Counter, line: Line, is_tenants: bool
+) -> None:
+    await counter.written()
+
+    async def refuse(_: Part) -> Outcome:
+        first = (await counter.deliveries())[0]
+        async with counter.database.transaction() as connection:
+            assert await deliveries.note_status(connection, "acme", first.id, "p1", "sent", None)
+        return Rejected("not this time", tenant_fault=is_tenants)
+
+    line.answers += [NotSent("busy"), refuse]
+    await counter.say()
+    counter.clock.set((await counter.task()).due_at)
+    await counter.say()
+    await counter.say()
+    assert (await counter.task()).outcome == "delivered"
+    assert len(line.sent) == 2
+    assert await counter.nothing_is_due()
+
+
 async def test_a_channel_that_is_busy_for_longer_gets_the_task_again_when_it_is_worth_waiting(
     counter: Counter, line: Line
 ) -> None:
