@@ -32,7 +32,7 @@ from store.secrets import SecretBox
 
 log = logging.getLogger(__name__)
 
-_DELIVERY = re.compile("[0-9]{1,19}")
+_DELIVERY = re.compile("[0-9]{1,18}")
 FORBIDDEN = "The request is not proved to come from the provider. Nothing was kept of it."
 
 

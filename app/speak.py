@@ -339,13 +339,13 @@ class Speech:
 
     async def _look_up(self, channel: Channel, lost: Delivery) -> None:
         """Ask the provider for a lost part, and keep what it says."""
-        tenant, text, others = self.task.tenant, None, list[str]()
+        tenant, text, others = self.task.tenant, None, tuple[str, ...]()
         if lost.template is None:
             text = channel.split(self.words)[lost.part]
         else:
             async with self.service.database.autocommit() as connection:
                 for other in await texts_of_unknown_fate(connection, tenant, self.conversation.id, but=self.task.id):
-                    others += channel.split(other)
+                    others = (*others, *channel.split(other))
         answer = await channel.look_up(Lost(self.conversation.address, text, lost.started_at, others))
         found = () if isinstance(answer, Unknown) else answer
         async with self.service.database.transaction() as connection:
