@@ -40,6 +40,7 @@ from channels.message import (
 )
 from channels.pace import Pace, Rate, within
 from channels.telegram.bot import TelegramSection, open_bot, seconds_asked
+from channels.telegram.literal import DEFINITION, HTML, hide, is_harmless, show
 from channels.text import clean, split_markdown
 
 if TYPE_CHECKING:
@@ -364,24 +365,17 @@ def render(source: str) -> tuple[str, list[MessageEntity]]:
     e-mail address only; of others the text is kept. What would show nothing is returned as it is written.
     """
     try:
-        text, marks = convert(
-            _LITERAL.sub(lambda found: found[0].translate(_HIDE), source), latex_escape=False, config=_CONFIG
-        )
+        text, marks = convert(hide(source, _LITERAL), latex_escape=False, config=_CONFIG)
     except Exception:
         # The words matter more than their looks.
         return source, []
     if not text.strip():
         return source, []
-    return text.translate(_SHOW), [
-        mark.copy_with(url=mark.url and mark.url.translate(_SHOW)) for mark in marks if _is_harmless(mark)
-    ]
+    return show(text), [mark.copy_with(url=mark.url and show(mark.url)) for mark in marks if _is_live(mark)]
 
 
-# What the converter would take for HTML, a formula, a spoiler or a link definition, and then leave out. It is hidden
-# behind code points that Unicode keeps for such inner use, and so is shown again in code as well as in prose.
-_LITERAL = re.compile(r"(?<!\\)(?:<(?!https?://[^\s<>]+>)|\$|\|\||\](?=:))")
-_HIDE = str.maketrans("<$|]", "\ufdd0\ufdd1\ufdd2\ufdd3")
-_SHOW = str.maketrans("\ufdd0\ufdd1\ufdd2\ufdd3", "<$|]")
+# What the converter would take for HTML, a formula, a spoiler or a link definition, and then leave out.
+_LITERAL = re.compile(rf"(?<!\\)(?:{HTML}|\$|\|\||{DEFINITION})")
 
 
 def _config() -> RenderConfig:
@@ -396,9 +390,9 @@ def _config() -> RenderConfig:
 _CONFIG = _config()
 
 
-def _is_harmless(mark: MessageEntity) -> bool:
+def _is_live(mark: MessageEntity) -> bool:
     if mark.type == "text_link":
-        return (mark.url or "").lower().startswith(("https://", "http://", "mailto:"))
+        return is_harmless(mark.url or "")
     return mark.type != "custom_emoji"
 
 
