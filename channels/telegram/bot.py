@@ -43,6 +43,8 @@ class TelegramSection(BaseModel, extra="forbid", frozen=True):
     """Telegram cannot be asked what it sent, so sending again may say it twice."""
     drafts: bool = True
     """Whether an answer is shown in private chats while it is being written; the model is then asked for a stream."""
+    rich: bool = False
+    """Whether headings, tables and lists within lists are sent as Telegram's rich messages, which older apps do not show."""
 
     @property
     def bot_id(self) -> str:

@@ -41,10 +41,12 @@ from channels.message import (
 from channels.pace import Pace, Rate, within
 from channels.telegram.bot import TelegramSection, open_bot, seconds_asked
 from channels.telegram.literal import DEFINITION, HTML, hide, is_harmless, show
+from channels.telegram.rich import rich_message
 from channels.text import clean, split_markdown
 
 if TYPE_CHECKING:
     from aiogram import Bot
+    from aiogram.types import InputRichMessage
 
 LIMIT = 4096
 """UTF-16 units in one message, after its markup is read (Bot API, sendMessage)."""
@@ -60,6 +62,7 @@ TO_A_GROUP = Rate(5, every=4.0)
 _REPLY_GONE = ("message to be replied not found", "reply message not found")
 _OUR_MARKUP = ("can't parse entities", "message is too long", "text is empty", "text must be non-empty")
 _TOPIC_GONE = ("message thread not found", "topic_closed", "topic_deleted")
+_COULD_BE_A_LINK = re.compile(r"://|\w\.[^\W\d_]{2}")
 _OF_ONE_CHAT = re.compile(r"\b(?:chat|group)\b", re.IGNORECASE)
 _THREAD = re.compile(r"(?P<topic>[0-9]{1,19})|direct:(?P<direct>[0-9]{1,19})|business:(?P<business>[!-~]{1,200})")
 
@@ -111,6 +114,7 @@ class TelegramChannel:
         self._bot: Bot | None = None
         self._opening = asyncio.Lock()
         self._has_drafts = section.drafts
+        self._has_rich = section.rich
 
     def split(self, text: str) -> Parts:
         """Cut Markdown into pieces of Markdown, each at most 4,096 UTF-16 units before and after it is rendered."""
@@ -266,32 +270,44 @@ class TelegramChannel:
 
     async def _deliver(self, bot: "Bot", part: Part, source: str, place: _Place) -> Outcome:
         # aiogram takes seconds to import; by now it is.
-        from aiogram.exceptions import TelegramBadRequest  # noqa: PLC0415
+        from aiogram.exceptions import TelegramBadRequest, TelegramNotFound  # noqa: PLC0415
         from aiogram.types import LinkPreviewOptions, ReplyParameters  # noqa: PLC0415
         from aiogram.types import MessageEntity as Entity  # noqa: PLC0415
 
         text, marks = render(source)
         if units(text) > LIMIT:
             text, marks = source, []
+        rich = self._rich(part, source)
         plain = False
         reply_to = part.reply_to
         while True:
+            where: dict[str, Any] = {
+                "business_connection_id": place.business,
+                "message_thread_id": place.topic,
+                "direct_messages_topic_id": place.direct,
+                "reply_parameters": (
+                    ReplyParameters(message_id=int(reply_to), allow_sending_without_reply=True)
+                    if reply_to is not None
+                    else None
+                ),
+            }
             try:
-                message = await bot.send_message(
-                    part.address,
-                    source if plain else text,
-                    business_connection_id=place.business,
-                    message_thread_id=place.topic,
-                    direct_messages_topic_id=place.direct,
-                    entities=None if plain else [Entity(**mark.to_dict()) for mark in marks],
-                    # A page fetched for its preview would tell its owner what was promised to whom.
-                    link_preview_options=LinkPreviewOptions(is_disabled=True) if part.scheduled else None,
-                    reply_parameters=(
-                        ReplyParameters(message_id=int(reply_to), allow_sending_without_reply=True)
-                        if reply_to is not None
-                        else None
-                    ),
-                )
+                if rich is not None:
+                    message = await bot.send_rich_message(part.address, rich, **where)
+                else:
+                    message = await bot.send_message(
+                        part.address,
+                        source if plain else text,
+                        entities=None if plain else [Entity(**mark.to_dict()) for mark in marks],
+                        # A page fetched for its preview would tell its owner what was promised to whom.
+                        link_preview_options=LinkPreviewOptions(is_disabled=True) if part.scheduled else None,
+                        **where,
+                    )
+            except TelegramNotFound:
+                if rich is None:
+                    raise
+                # A server of an older version, or a token that is not known: the plain message tells which.
+                rich, self._has_rich = None, False
             except TelegramBadRequest as refusal:
                 if reply_to is not None and _says(refusal, _REPLY_GONE):
                     # In a topic Telegram overlooks allow_sending_without_reply.
@@ -299,12 +315,31 @@ class TelegramChannel:
                 elif place.topic is not None and _says(refusal, _TOPIC_GONE) and not part.address.startswith("-"):
                     # A private chat: nobody else reads beside the topic.
                     place = _Place()
+                elif rich is not None:
+                    rich = None
                 elif not plain and _says(refusal, _OUR_MARKUP):
                     plain = True
                 else:
                     raise
             else:
                 return _accepted(message and message.message_id)
+
+    def _rich(self, part: Part, source: str) -> "InputRichMessage | None":
+        """Return a part as a rich message where it is to be one.
+
+        What was not asked for just now stays without one if it may name a page: rich messages have no switch for previews.
+        """
+        # aiogram takes seconds to import; by now it is.
+        from aiogram.types import InputRichMessage  # noqa: PLC0415
+
+        if not self._has_rich or (part.scheduled and _COULD_BE_A_LINK.search(source)):
+            return None
+        try:
+            found = rich_message(source)
+            return None if found is None else InputRichMessage.model_validate(found)
+        except Exception:
+            # The words matter more than their looks.
+            return None
 
     def _outcome(self, error: Exception, thread: str | None) -> Outcome:
         # aiogram takes seconds to import; by now it is.

@@ -262,7 +262,7 @@ def test_what_stands_where_a_name_should_is_not_repeated(file: Path) -> None:
     text = SHORT + f"channels: {{telegram: {{{TOKEN}}}}}"
     assert refused(file, text) == [
         "acme.yaml:4: channels.telegram.token: it is missing",
-        "acme.yaml:4: channels.telegram.…: there is no such field; known here are token, receive, unknown, drafts",
+        "acme.yaml:4: channels.telegram.…: there is no such field; known here are token, receive, unknown, drafts, rich",
     ]
 
 
@@ -371,7 +371,7 @@ def test_a_stored_tenant_that_this_version_cannot_read_is_told_without_its_secre
 def test_a_tenant_is_shown_with_its_defaults_and_without_its_secrets(file: Path) -> None:
     seen = shown(example(file))
     assert "hunter2" not in json.dumps(seen)
-    bot = {"token": HIDDEN, "receive": "auto", "unknown": "at_most_once", "drafts": True}
+    bot = {"token": HIDDEN, "receive": "auto", "unknown": "at_most_once", "drafts": True, "rich": False}
     assert seen["channels"]["telegram"] == bot
     assert seen["channels"]["whatsapp"]["auth_token"] == HIDDEN
     assert seen["channels"]["whatsapp"]["previous_auth_token"] is None

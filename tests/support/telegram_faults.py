@@ -90,7 +90,7 @@ class TelegramFaults:
         fields = {name: _read(str(value)) for name, value in (await request.post()).items()}
         method, token = request.match_info["method"], request.match_info["token"]
         self.calls.append(Call(method, fields, token, asyncio.get_running_loop().time()))
-        fallback = self.fallbacks.get(method, accepted() if method == "sendMessage" else ok(True))
+        fallback = self.fallbacks.get(method, accepted() if method in ("sendMessage", "sendRichMessage") else ok(True))
         if self.decide is not None:
             answer: Answer | str = await self.decide(self.calls[-1])
         else:
