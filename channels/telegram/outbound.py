@@ -130,7 +130,7 @@ class TelegramChannel:
         return self._pace.wait(address, thread)
 
     async def send(self, part: Part) -> Outcome:
-        """Send one piece once; a second call is made only after an outright refusal that names what to leave out."""
+        """Send one piece once; a second call is made only after an outright refusal, without what was or may be refused in it."""
         source = clean(part.text)
         if not source.strip():
             return Rejected("the text is blank, and Telegram carries no blank message")
