@@ -69,13 +69,13 @@ class WhatsAppChannel:
 
         `api_url` is another server that stands for all of Twilio's, `status_url` gives the address Twilio reports a
         delivery's fate to. `timeout` is in seconds: Twilio itself gives up after about 26, and below that a slow answer
-        would become Unknown. `clock` tells seconds that never go back, for the pace.
+        would become Unknown. `clock` tells seconds that never go back, for the pace and for how old an approval is.
         """
         self.on_unknown: OnUnknown = section.unknown
         self.waits = timedelta(days=section.hold_days)
         limit = section.per_second
         self._pace = Pace(within(limit, max(1, limit // 10)), lambda _: TO_ONE_PERSON, clock)
-        self._approvals = Approvals(self._ask_for_approval)
+        self._approvals = Approvals(self._ask_for_approval, clock)
         self._section = section
         self._api_url = api_url
         self._status_url = status_url

@@ -8,7 +8,6 @@ https://developers.facebook.com/docs/whatsapp/message-templates/guidelines
 """
 
 import re
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal
 
@@ -20,8 +19,9 @@ ROOM = 800
 """UTF-16 units that all places together may take: the template's own words need the rest of the 1,024."""
 LABEL_ROOM = 200
 """Of a place that only names something; what is longer is cut."""
-FRESH = 600.0
-"""Seconds for which what Twilio said of a template's approval is believed: one can be paused at any time."""
+FRESH = 240.0
+"""Seconds for which what Twilio said of a template's approval is believed: one can be paused at any time. Less than passes
+before a message is sent again that failed because of that (63041): then it is asked first."""
 SILENT = 60.0
 """Seconds for which one that cannot be looked up is not asked for again: each look may take as long as a call at most."""
 LATER = 900.0
@@ -70,19 +70,22 @@ def choose(templates: Sequence[Template], purpose: str, language: str, words: Ma
 class Approvals:
     """What Twilio says of each template, asked for now and then."""
 
-    def __init__(self, ask: Callable[[str], Awaitable[str]]) -> None:
-        """`ask` returns a template's approval for WhatsApp; what it raises means that nobody can tell now."""
-        self._ask = ask
+    def __init__(self, ask: Callable[[str], Awaitable[str]], clock: Callable[[], float]) -> None:
+        """`ask` returns a template's approval for WhatsApp; what it raises means that nobody can tell now.
+
+        `clock` tells seconds that never go back.
+        """
+        self._ask, self._clock = ask, clock
         self._known: dict[str, tuple[float, str]] = {}
 
     async def check(self, filled: Filled) -> Filled | NotSent | Rejected:
         """Return the same if it may be sent, as far as is known: what cannot be found out is found out by sending."""
         known = self._known.get(filled.id)
-        if known is None or time.monotonic() - known[0] > FRESH:
+        if known is None or self._clock() - known[0] > FRESH:
             try:
-                known = self._known[filled.id] = time.monotonic(), await self._ask(filled.id)
+                known = self._known[filled.id] = self._clock(), await self._ask(filled.id)
             except Exception:  # unreachable, refused, or an answer that cannot be read
-                self._known[filled.id] = time.monotonic() - FRESH + SILENT, ""
+                self._known[filled.id] = self._clock() - FRESH + SILENT, ""
                 return filled
         match known[1]:
             case "paused" | "pending" | "received":
@@ -92,7 +95,3 @@ class Approvals:
                     f"the template {filled.id} is {known[1]} at Meta: submit another, and name it in the file"
                 )
         return filled
-
-    def forget(self) -> None:
-        """Ask anew the next time."""
-        self._known.clear()
