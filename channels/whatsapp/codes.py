@@ -25,6 +25,8 @@ class Kind(Enum):
 
     LATER = auto()
     """Not taken; safe to try again soon."""
+    SLOWER = auto()
+    """Not taken; the sender is to send nothing for a moment, to anybody."""
     HOURS_LATER = auto()
     """Not taken; the account's count per moving 24 hours is full."""
     FINAL = auto()
@@ -33,6 +35,8 @@ class Kind(Enum):
     """Nothing will go out until the tenant mends the account or the sender."""
 
 
+SLOWER = 60.0
+"""Seconds for a sender's queue to empty a little; it holds hours of messages when it is full."""
 HOURS_LATER = 4 * 3600.0
 """Seconds to wait for a moving day's count to free up; Twilio does not say when it does."""
 
@@ -42,12 +46,15 @@ CODES: dict[int, tuple[Kind, str]] = {
     20429: (Kind.LATER, "too many requests to Twilio at a time"),
     21211: (Kind.FINAL, "the customer's address is not valid"),
     21212: (Kind.FINAL, "the sender is not valid"),
-    21408: (Kind.FINAL, "the Twilio account may not send to the customer's region"),
+    21408: (
+        Kind.FINAL,
+        "the Twilio account may not send to the customer's region: allow it in Twilio's console, under Geo permissions",
+    ),
     21602: (Kind.FINAL, "the message has no text"),
     21603: (Kind.FINAL, "the message has no sender"),
     21606: (Kind.FINAL, "the sender does not belong to the Twilio account"),
     21610: (Kind.FINAL, "the customer has opted out"),
-    21611: (Kind.LATER, "the sender's queue at Twilio is full"),
+    21611: (Kind.SLOWER, "the sender's queue at Twilio is full"),
     21614: (Kind.FINAL, "the customer's address cannot receive messages"),
     21617: (Kind.FINAL, "the text is too long"),
     21623: (Kind.FINAL, "too many media"),
@@ -77,15 +84,18 @@ CODES: dict[int, tuple[Kind, str]] = {
     63022: (Kind.TENANT, "the WhatsApp sender has no valid certificate at Meta"),
     63023: (Kind.FINAL, "something went wrong on the way to WhatsApp"),
     63024: (Kind.FINAL, "the customer's address is not on WhatsApp"),
-    63027: (Kind.FINAL, "the template is not there in this language"),
-    63028: (Kind.FINAL, "the template has other places than were filled"),
-    63029: (Kind.FINAL, "the template could not be fetched"),
+    63027: (Kind.FINAL, "the template is not there in this language: name another in the tenant's file"),
+    63028: (Kind.FINAL, "the template has other places than were filled: mend its variables in the tenant's file"),
+    63029: (Kind.FINAL, "the template could not be fetched: name another in the tenant's file"),
     63030: (Kind.FINAL, "WhatsApp does not know a parameter of the message"),
     63032: (Kind.FINAL, "Meta keeps messages from this customer for now"),
-    63038: (Kind.HOURS_LATER, "the Twilio account has sent all it may send within 24 hours"),
-    63040: (Kind.FINAL, "Meta has rejected the template"),
+    63038: (
+        Kind.HOURS_LATER,
+        "the Twilio account has sent all it may send within 24 hours: ask Twilio for a higher limit",
+    ),
+    63040: (Kind.FINAL, "Meta has rejected the template: submit another, and name it in the tenant's file"),
     63041: (Kind.FINAL, "Meta has paused the template"),
-    63042: (Kind.FINAL, "Meta has disabled the template"),
+    63042: (Kind.FINAL, "Meta has disabled the template: submit another, and name it in the tenant's file"),
     63049: (
         Kind.FINAL,
         "Meta withholds the template, as marketing, from this customer: use one of the category utility",
@@ -95,6 +105,7 @@ CODES: dict[int, tuple[Kind, str]] = {
 
 
 WINDOW_SHUT = 63016
+DAY_FULL = 63038
 _REMEDIES: dict[int, Remedy] = {
     WINDOW_SHUT: "template",
     # The failure is confirmed, so that another attempt is no second message.
@@ -103,6 +114,7 @@ _REMEDIES: dict[int, Remedy] = {
 }
 _OF_KIND: dict[Kind, Remedy] = {
     Kind.LATER: "later",
+    Kind.SLOWER: "later",
     Kind.HOURS_LATER: "later",
     Kind.FINAL: "none",
     Kind.TENANT: "mend",
@@ -134,9 +146,11 @@ def judge(status: int, code: int | None, said: str, retry_after: float | None) -
     else:
         return Unknown(f"Twilio answered HTTP {status}, which says nothing about the message{quoted(code, said)}")
 
-    reason = words + quoted(code, said)
+    reason = _told(kind, words) + quoted(code, said)
     if kind is Kind.LATER:
         return NotSent(reason, retry_after)
+    if kind is Kind.SLOWER:
+        return NotSent(reason, max(SLOWER, retry_after or 0))
     if kind is Kind.HOURS_LATER:
         return NotSent(reason, max(HOURS_LATER, retry_after or 0))
     return Rejected(reason, tenant_fault=kind is Kind.TENANT, code=code, is_blocked=code in _BLOCKED)
@@ -145,9 +159,12 @@ def judge(status: int, code: int | None, said: str, retry_after: float | None) -
 def judge_failed(code: int | None, said: str) -> Rejected:
     """Return the outcome of a message that Twilio took and then declared failed, with its error code if there is one."""
     kind, words = CODES.get(code or 0, (Kind.FINAL, "Twilio took the message and then failed it"))
-    return Rejected(
-        words + quoted(code, said), tenant_fault=kind is Kind.TENANT, code=code, is_blocked=code in _BLOCKED
-    )
+    reason = _told(kind, words) + quoted(code, said)
+    return Rejected(reason, tenant_fault=kind is Kind.TENANT, code=code, is_blocked=code in _BLOCKED)
+
+
+def _told(kind: Kind, words: str) -> str:
+    return f"{words}; mend that, and apply the tenant's file" if kind is Kind.TENANT else words
 
 
 def why(code: int | None) -> str | None:

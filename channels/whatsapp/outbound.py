@@ -119,12 +119,13 @@ class WhatsAppChannel:
                     validity_period=None if part.lives is None else _validity(part.lives),
                 )
         except TwilioException as error:
-            if call.status == 429 and call.retry_after is not None:
-                self._pace.close(call.retry_after)
             said = getattr(error, "msg", None) or getattr(error, "detail", None) or getattr(error, "title", None)
-            return codes.judge(
-                call.status, codes.code_of(getattr(error, "code", None)), shown(self._section, said), call.retry_after
-            )
+            code = codes.code_of(getattr(error, "code", None))
+            outcome = codes.judge(call.status, code, shown(self._section, said), call.retry_after)
+            # A day's count frees up bit by bit, and whether it has is told by trying.
+            if isinstance(outcome, NotSent) and outcome.retry_after is not None and code != codes.DAY_FULL:
+                self._pace.close(outcome.retry_after)
+            return outcome
         except BEFORE_THE_REQUEST as error:
             return NotSent(f"Twilio cannot be reached: {type(error).__name__}: {shown(self._section, error)}")
         except UnicodeEncodeError:

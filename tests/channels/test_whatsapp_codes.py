@@ -51,12 +51,19 @@ def test_a_wrong_account_stops_the_tenants_channel(status: int, code: int | None
     assert outcome.tenant_fault
 
 
-@pytest.mark.parametrize(("status", "code"), [(429, 20429), (429, None), (429, 14107), (400, 21611), (429, 63018)])
+@pytest.mark.parametrize(("status", "code"), [(429, 20429), (429, None), (429, 14107), (429, 63018)])
 def test_a_busy_provider_is_tried_again_when_it_says(status: int, code: int | None) -> None:
     for retry_after in (None, 7.0):
         outcome = judge(status, code, "said", retry_after)
         assert isinstance(outcome, NotSent)
         assert outcome.retry_after == retry_after
+
+
+def test_a_full_queue_is_given_a_minute() -> None:
+    for retry_after, waited in ((None, 60.0), (1.0, 60.0), (90.0, 90.0)):
+        outcome = judge(429, 21611, "said", retry_after)
+        assert isinstance(outcome, NotSent)
+        assert outcome.retry_after == waited
 
 
 def test_the_daily_cap_is_not_a_short_wait() -> None:
@@ -84,5 +91,10 @@ def test_a_message_that_failed_at_once_is_rejected_with_its_code() -> None:
     assert judge_failed(63016, "") == Rejected(
         "more than 24 hours have passed since the customer's last message (Twilio: error 63016)", code=63016
     )
-    assert judge_failed(63007, "no channel").tenant_fault
+    assert judge_failed(63007, "no channel") == Rejected(
+        "the sender is not a WhatsApp sender of this Twilio account; mend that, and apply the tenant's file"
+        " (Twilio: error 63007, no channel)",
+        tenant_fault=True,
+        code=63007,
+    )
     assert judge_failed(None, "") == Rejected("Twilio took the message and then failed it")
