@@ -571,11 +571,14 @@ class Speech:
         if tries >= SENDS:
             await self._end_unsaid(connection, outcome.reason, is_in_part=has_begun)
             return
+        delay = None if outcome.moved_to else backoff(tries, outcome.retry_after)
+        if delay is not None and delay > LONGEST:
+            log.error("task %d of tenant %s waits %s: %s", self.task.id, self.task.tenant, delay, outcome.reason)
         await settle.give_back(
             connection,
             self.service.clock,
             self.task,
-            delay=None if outcome.moved_to else backoff(tries, outcome.retry_after),
+            delay=delay,
             error=self._counted(outcome.reason),
             is_unsent=not has_begun,
         )
