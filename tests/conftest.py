@@ -8,6 +8,7 @@ import asyncio
 import os
 import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -68,14 +69,28 @@ def template(server_url: str) -> Iterator[str]:
         connection.execute(f"drop database {name} with (force)")
 
 
-@pytest.fixture
-def database_url(server_url: str, template: str) -> Iterator[str]:
-    """The address of a fresh, migrated, empty database."""
+@contextmanager
+def a_clone(server_url: str, template: str) -> Iterator[str]:
+    """Give the address of a fresh, migrated, empty database that is dropped in the end."""
     name = f"test_{uuid4().hex[:12]}"
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute(f"create database {name} template {template}")
         yield _address(server_url, name)
         connection.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture
+def database_url(server_url: str, template: str) -> Iterator[str]:
+    """The address of a fresh, migrated, empty database."""
+    with a_clone(server_url, template) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def lasting_url(server_url: str, template: str) -> Iterator[str]:
+    """The address of one database for all tests of a file, each of which must leave the others' rows alone."""
+    with a_clone(server_url, template) as url:
+        yield url
 
 
 @pytest.fixture

@@ -264,63 +264,6 @@ async def test_without_a_template_it_is_held_once_meta_has_refused_it(
         assert held.hold == "window closed"
 
 
-@pytest.mark.parametrize(
-    ("code", "state"), [(63024, "failed"), (63003, "failed"), (63013, "failed"), (99999, "failed"), (None, "failed")]
-)
-async def test_what_was_taken_and_failed_for_good_is_failed_with_the_reason(
-    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer, code: int | None, state: str
-) -> None:
-    async with an_office(database, tmp_path, clock, twilio) as office:
-        await office.hears("remind me")
-        task = await office.falls_due()
-        await office.reports("undelivered", code)
-        found = await office.house.until_state(task.id, state)
-        assert found.error
-        assert len(twilio.messages) == 2
-
-
-@pytest.mark.parametrize("code", [63012, 63023, 30500, 63010])
-async def test_what_broke_on_the_way_is_sent_once_more(
-    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer, code: int
-) -> None:
-    async with an_office(database, tmp_path, clock, twilio) as office:
-        await office.hears("remind me")
-        task = await office.falls_due()
-        await office.reports("failed", code)
-        await office.house.until_state(task.id, "scheduled")
-        await office.goes_by(timedelta(minutes=1))
-        await office.house.until_state(task.id, "fired")
-        assert office.sent.count(REMINDER) == 2
-        await office.reports("failed", code)
-        await office.house.until_state(task.id, "failed")
-
-
-async def test_too_many_messages_wait_for_minutes_then_hours_and_end(
-    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
-) -> None:
-    async with an_office(database, tmp_path, clock, twilio) as office:
-        await office.hears("remind me")
-        task = await office.falls_due()
-        for pause in (timedelta(minutes=5), timedelta(minutes=30), timedelta(hours=2), timedelta(hours=8)):
-            await office.reports("failed", 63018)
-            found = await office.house.until_state(task.id, "scheduled")
-            assert found.due_at - clock.at == pause
-            await office.goes_by(pause)
-            await office.house.until_state(task.id, "fired")
-        await office.reports("failed", 63018)
-        assert "too many messages" in str((await office.house.until_state(task.id, "failed")).error)
-
-
-async def test_a_sender_that_is_not_set_up_pauses_the_channel(
-    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
-) -> None:
-    async with an_office(database, tmp_path, clock, twilio) as office:
-        await office.hears("remind me")
-        task = await office.falls_due()
-        await office.reports("failed", 63007)
-        assert (await office.until_held(task.id)).hold == "channel paused"
-
-
 async def test_a_customer_who_has_blocked_the_sender_is_sent_nothing_until_they_write(
     database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
 ) -> None:

@@ -112,12 +112,7 @@ class Office:
 
     async def goes_by(self, span: timedelta) -> None:
         """Let time pass, and return when the poller has looked at what is due since."""
-        self.clock.move(span)
-        poller = self.house.run.poller
-        assert poller is not None
-        looked = poller.beat_at
-        self.house.wake()
-        await eventually(lambda: poller.beat_at != looked)
+        await self.house.goes_by(self.clock, span)
 
     async def followup(self) -> Found:
         (task,) = await self.house.tasks()
@@ -194,12 +189,13 @@ async def an_office(
     unknown: str = "at_least_once",
     section: dict[str, Any] | None = None,
     gap: timedelta = timedelta(),
+    url: str | None = None,
     **followups: Any,
 ) -> AsyncIterator[Office]:
     account = {"account_sid": twilio.account_sid, "auth_token": twilio.auth_token, "sender": twilio.sender}
     config = {"channels": {"whatsapp": {**account, "unknown": unknown, **(section or {})}}}
     script = Script(*(lines or BOOKED), **followups)
-    more: dict[str, Any] = {"config": config, "twilio_api_url": twilio.url, "public_url": PUBLIC}
+    more: dict[str, Any] = {"config": config, "twilio_api_url": url or twilio.url, "public_url": PUBLIC}
     with a_port() as (listener, here):
         async with (
             a_house(database, directory, script.model, clock, **more) as house,
@@ -649,29 +645,6 @@ async def test_refused_connections_delay_a_follow_up_show_their_attempts_and_end
     assert await office.deliveries("attempt") == list(range(1, BUDGET + 2))
     assert office.sent == [ANSWER, REMINDER]
     assert office.script.asked_for_followups() == 1
-
-
-async def test_a_limit_that_asks_for_time_gets_it(office: Office, twilio: TwilioServer) -> None:
-    await office.hears("remind me in 10 seconds to call Ana")
-    twilio.behave(Reject(429, 20429, retry_after=90))
-    await office.goes_by(DUE)
-    await office.has_tried("not_sent")
-    await office.goes_by(timedelta(seconds=89.9))
-    assert office.tried == [ANSWER, REMINDER]
-    await office.falls_due(span=timedelta(seconds=0.1))
-    assert office.tried == [ANSWER, REMINDER, REMINDER]
-
-
-@pytest.mark.parametrize("fault", [Reject(400, 21610), Accept("failed", 63024)])
-async def test_a_refusal_for_good_fails_the_task_in_words(office: Office, fault: Behaviour) -> None:
-    conversation = await office.hears("remind me in 10 seconds to call Ana")
-    office.twilio.behave(fault)
-    task = await office.falls_due("failed")
-    await office.goes_by(timedelta(hours=1))
-    assert "error 2" in str(task.error) or "error 6" in str(task.error)
-    assert "5512345678" not in str(task.error)
-    assert await office.house.heard(conversation) == [ANSWER]
-    assert office.tried == [ANSWER, REMINDER]
 
 
 async def test_a_long_text_resumes_at_the_part_that_did_not_go_out_even_after_a_restart(

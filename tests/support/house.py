@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from scheduler.find import Found
 from store import messages
 from store.database import Database
 from store.messages import Message
+from tests.support.clock import MovableClock
+from tests.support.wait import eventually
 
 
 def settings(directory: Path, **more: Any) -> Settings:
@@ -80,6 +83,15 @@ class House:
     def wake(self) -> None:
         """Tell the poller that the clock was moved."""
         self.service.signals.hint("due")
+
+    async def goes_by(self, clock: MovableClock, span: timedelta) -> None:
+        """Let time pass, and return when the poller has looked at what is due since."""
+        clock.move(span)
+        poller = self.run.poller
+        assert poller is not None
+        looked = poller.beat_at
+        self.wake()
+        await eventually(lambda: poller.beat_at != looked)
 
 
 @asynccontextmanager
