@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -15,10 +15,7 @@ from app.http import application
 from app.inbox import GATHER
 from app.receivers import Receivers
 from app.speak import PACED
-from app.tenants_file import TenantConfig
 from app.wiring import apply_tenants
-from channels.channel import Channel
-from channels.telegram.outbound import TelegramChannel
 from scheduler.find import Found
 from store import conversations, deliveries
 from store.conversations import Conversation
@@ -33,7 +30,6 @@ from tests.support.telegram_faults import (
     DROP,
     HANG,
     HOLD,
-    Answer,
     Call,
     TelegramFaults,
     accepted,
@@ -75,11 +71,7 @@ async def hands_in(house: House, content: dict[str, Any], bot: str = "99") -> No
 
 async def goes_by(house: House, clock: MovableClock, span: timedelta) -> None:
     """Let time pass, and return when the poller has looked at what is due since."""
-    clock.move(span)
-    assert house.run.poller is not None
-    looked = house.run.poller.beat_at
-    house.wake()
-    await eventually(lambda: house.run.poller is not None and house.run.poller.beat_at != looked)
+    await house.goes_by(clock, span)
 
 
 async def until_answered(house: House, clock: MovableClock) -> Conversation:
@@ -717,37 +709,6 @@ async def test_a_group_that_wanted_nothing_more_wants_nothing_where_it_moved_to(
     assert there.stopped is None
 
 
-async def test_a_bot_that_was_blocked_fails_the_task_in_telegrams_words(
-    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
-) -> None:
-    async with an_office(database, tmp_path, clock, faults) as house:
-        conversation = await asked_and_answered(house, clock)
-        faults.begin(refused(403, "Forbidden: bot was blocked by the user"))
-        await goes_by(house, clock, DUE)
-        failed = await house.until_state((await the_followup(house)).id, "failed")
-        await goes_by(house, clock, timedelta(days=1))
-        assert "bot was blocked by the user" in str(failed.error)
-        assert await house.heard(conversation.id) == [ANSWER]
-    assert len(sends(faults)) == 1
-
-
-async def test_a_bot_told_to_slow_down_waits_as_long_and_delivers_once(
-    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
-) -> None:
-    async with an_office(database, tmp_path, clock, faults) as house:
-        await asked_and_answered(house, clock)
-        faults.begin(refused(429, "Too Many Requests: retry after 70", retry_after=70))
-        await goes_by(house, clock, DUE)
-        task = await the_followup(house)
-        await eventually(lambda: has_outcomes(house, task.id, ["not_sent"]))
-        await goes_by(house, clock, timedelta(seconds=69.9))
-        assert len(sends(faults)) == 1
-        await goes_by(house, clock, timedelta(seconds=0.1))
-        await house.until_state(task.id, "fired")
-        assert await outcomes(house, task.id) == ["not_sent", "accepted"]
-    assert len(sends(faults)) == 2
-
-
 async def test_a_bot_told_to_slow_down_in_one_chat_is_not_tried_in_another_before_that_is_over(
     database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
 ) -> None:
@@ -779,25 +740,12 @@ async def has_outcomes(house: House, task: int, expected: list[str | None]) -> b
     return await outcomes(house, task) == expected
 
 
-def impatient(house: House, faults: TelegramFaults) -> Callable[[TenantConfig, str], Channel | None]:
-    """The tenant's own channel, with less patience than thirty seconds."""
-
-    def make(tenant: TenantConfig, name: str) -> Channel | None:
-        assert tenant.channels.telegram is not None
-        return TelegramChannel(tenant.channels.telegram, faults.url, timeout=0.5)
-
-    return make
-
-
-@pytest.mark.parametrize("fault", [HANG, DROP, Answer(502, "<html>"), Answer(200, {"ok": True, "result": {"date": 1}})])
-async def test_a_send_whose_fate_nobody_knows_is_uncertain_and_never_repeated(
-    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults, fault: Answer | str
+async def test_a_send_whose_fate_nobody_knows_is_uncertain_and_not_repeated_by_a_restart(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
 ) -> None:
     async with an_office(database, tmp_path, clock, faults) as house:
         conversation = await asked_and_answered(house, clock)
-    async with an_office(database, tmp_path, clock, faults) as house:
-        house.service.make_channel = impatient(house, faults)
-        faults.begin(fault)
+        faults.begin(DROP)
         await goes_by(house, clock, DUE)
         task = await house.until_state((await the_followup(house)).id, "uncertain")
         assert len(str(task.error)) > 10
@@ -808,22 +756,6 @@ async def test_a_send_whose_fate_nobody_knows_is_uncertain_and_never_repeated(
         assert await outcomes(house, task.id) == ["unknown"]
         assert await house.heard(conversation.id) == [ANSWER, REMINDER], "an answer to it must make sense"
     assert len(sends(faults)) == 1
-
-
-async def test_a_tenant_that_wants_it_at_least_once_has_such_a_send_repeated(
-    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
-) -> None:
-    async with an_office(database, tmp_path, clock, faults, config=with_bot(unknown="at_least_once")) as house:
-        conversation = await asked_and_answered(house, clock)
-        faults.begin(Answer(200, {"ok": True, "result": {"date": 1}}))
-        await goes_by(house, clock, DUE)
-        task = (await the_followup(house)).id
-        await eventually(lambda: has_outcomes(house, task, ["not_sent"]))
-        await goes_by(house, clock, timedelta(seconds=2))
-        await house.until_state(task, "fired")
-        assert await outcomes(house, task) == ["not_sent", "accepted"]
-        assert await house.heard(conversation.id) == [ANSWER, REMINDER]
-    assert len(sends(faults)) == 2
 
 
 async def test_a_service_stopped_in_the_middle_of_a_send_does_not_send_again(

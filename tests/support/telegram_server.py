@@ -14,6 +14,8 @@ class TelegramServer(LoBotApiEmulator):  # type: ignore[misc]  # it ships no typ
         super().__init__(allow_insecure_loopback_webhooks=True)
         self.sent: list[dict[str, str]] = []
         """The fields of each message it took, and `token`, the bot's that sent it."""
+        self.begun: list[str] = []
+        """The methods called, answered or not yet."""
         self.revoked: set[str] = set()
         """Tokens that are refused."""
 
@@ -39,6 +41,7 @@ class TelegramServer(LoBotApiEmulator):  # type: ignore[misc]  # it ships no typ
 
     async def handle(self, request: web.Request) -> web.Response:
         token = request.match_info["token"]
+        self.begun.append(request.match_info["method"])
         if token in self.revoked:
             self.requests.append({"method": request.match_info["method"], "status": 401})
             return web.json_response({"ok": False, "error_code": 401, "description": "Unauthorized"}, status=401)
