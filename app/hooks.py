@@ -144,6 +144,12 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
             by = f"Twilio: {status.status}"
             if noted is not None and noted.is_news:
                 await go_on(service, connection, tenant.tenant, channel, noted.task, by)
+            if noted is not None and noted.contradicts:
+                log.warning(
+                    "Twilio says of delivery %d of tenant %s that it arrived, and that it did not: it is taken for arrived",
+                    delivery,
+                    tenant.tenant,
+                )
             if noted is not None and noted.is_turned:
                 await did_not_arrive(service, connection, tenant.tenant, channel, delivery, noted.task, by)
         if noted is not None and (noted.is_news or noted.is_turned):

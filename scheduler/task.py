@@ -11,7 +11,7 @@
     firing     -> fired       settle.py: delivered, or skipped by a guard that is named
     firing     -> failed      settle.py: for good; the error says why
     firing     -> uncertain   settle.py: a send was begun and nobody can tell whether it went out
-    failed     -> scheduled, cancelled            operate.py: retried, or discarded, by somebody
+    failed     -> scheduled, cancelled            operate.py: retried, or discarded, by somebody; recalled by the provider's word
     uncertain  -> fired, failed, scheduled        operate.py: settled by somebody; resumed by the provider's word
     fired      -> scheduled, failed               operate.py: the provider has said that it did not arrive after all
     fired, cancelled, expired -> (deleted)        retention.py: long after

@@ -77,10 +77,10 @@ deliveries = Table(
 NOTICE = -1
 """The part by which a customer is told that a message waits for them; the message's own parts are counted from 0."""
 
-RANKS = {"sending": 1, "sent": 2, "delivered": 3, "read": 4, "failed": 5, "undelivered": 5, "canceled": 5}
-"""How far each status of a provider is along a message's way; what is not here is its beginning."""
-FAILED = 5
-"""The end of the way of a message that does not arrive."""
+RANKS = {"sending": 1, "sent": 2, "failed": 3, "undelivered": 3, "canceled": 3, "delivered": 4, "read": 5}
+"""How far each status of a provider is along a message's way; what is not here is its beginning. That it arrived is proof, and
+prevails over every word that it did not, earlier or later."""
+FAILED, ARRIVED = 3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +250,8 @@ class Noted:
     """Whether it was taken for accepted until now, and has failed after all."""
     has_left: bool = False
     """Whether it is known only now that the provider sent it on."""
+    contradicts: bool = False
+    """Whether the provider has said both that it arrived and that it did not."""
 
 
 NOTE_STATUS = """
@@ -258,22 +260,25 @@ with before as (
      where bucket = :bucket and tenant = :tenant and id = :id
        for update),
 judged as (
-    select id, coalesce(outcome, 'unknown') in ('unknown', 'not_sent') as is_news,
-           outcome = 'accepted' and :rank = cast(:failed as integer) as is_turned,
+    select id,
+           coalesce(outcome, 'unknown') in ('unknown', 'not_sent') or outcome = 'rejected' and :rank >= :arrived as is_news,
+           outcome = 'accepted' and :rank = cast(:failed as integer) and coalesce(known_rank, 0) < :arrived as is_turned,
            coalesce(known_rank, 0) <= :rank as is_further,
-           coalesce(known_rank, 0) < :sent and cast(:rank as integer) >= :sent and :rank < :failed as has_left
+           coalesce(known_rank, 0) < :sent and cast(:rank as integer) >= :sent and :rank <> :failed as has_left,
+           known_rank = :failed and :rank >= :arrived or known_rank >= cast(:arrived as integer) and :rank = :failed as contradicts
       from before, cast(cast(:ranks as jsonb) ->> provider_status as integer) as known_rank)
 update deliveries d
    set provider_status = case when is_further then :status else d.provider_status end,
        provider_id = coalesce(d.provider_id, :provider_id),
-       reason = coalesce(cast(:reason as text), case when is_news or is_turned then cast(:words as text) else d.reason end),
+       reason = coalesce(cast(:reason as text), case when (is_news and d.outcome is distinct from 'rejected') or is_turned
+                                                      then cast(:words as text) else d.reason end),
        code = coalesce(cast(:code as integer), d.code),
        outcome = case when is_news or is_turned
                       then case when :rank = :failed then 'rejected' else 'accepted' end else d.outcome end,
        ended_at = case when is_turned then now() else coalesce(d.ended_at, now()) end
   from judged
  where d.bucket = :bucket and d.tenant = :tenant and d.id = judged.id
-returning d.task, is_news, coalesce(is_turned, false), has_left
+returning d.task, is_news, coalesce(is_turned, false), has_left, coalesce(contradicts, false)
 """
 
 
@@ -288,9 +293,9 @@ async def note_status(
 ) -> Noted | None:
     """Keep what the provider said later of a delivery; a reason once known is kept. None when there is no such delivery.
 
-    Statuses come in any order and never go back: nothing follows a failure. One proves that the message exists, so an
-    attempt whose outcome nobody knew, or that was taken for not sent, was accepted. A failure makes it rejected, whatever
-    it was taken for.
+    Statuses come in any order and never go back. One proves that the message exists, so an attempt whose outcome nobody
+    knew, or that was taken for not sent, was accepted. A failure makes it rejected, whatever it was taken for, unless it is
+    known to have arrived; that makes it accepted, whatever was said of it.
     """
     rank = RANKS.get(status, 0)
     changed = await connection.execute(
@@ -302,6 +307,7 @@ async def note_status(
             "rank": rank,
             "failed": FAILED,
             "sent": RANKS["sent"],
+            "arrived": ARRIVED,
             "ranks": json.dumps(RANKS),
             "status": status,
             "provider_id": provider_id,

@@ -401,3 +401,36 @@ async def test_a_reply_that_comes_too_late_waits_for_the_customer(
         await office.goes_by(timedelta(days=2))
         assert (await office.until_held(turn.id)).hold == "window closed"
         assert twilio.messages == []
+
+
+IN_AN_HOUR = (books("the renewal", delay="1 hour"), "Booked.")
+
+
+async def test_a_message_that_has_arrived_after_all_is_not_sent_again(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office_with(database, tmp_path, clock, twilio, lines=IN_AN_HOUR) as office:
+        await office.hears("remind me of the renewal in an hour")
+        task = await office.falls_due(span=timedelta(hours=1))
+        await office.reports("failed", 63012)
+        await office.until_error(task.id, "63012")
+        await office.reports("delivered")
+        await office.goes_by(timedelta(minutes=2))
+        await office.house.until_state(task.id, "fired")
+        assert office.tried.count(REMINDER) == 1
+
+
+async def test_a_failed_message_that_has_arrived_after_all_is_fired(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with an_office_with(database, tmp_path, clock, twilio, lines=IN_AN_HOUR) as office:
+        await office.hears("remind me of the renewal in an hour")
+        task = await office.falls_due(span=timedelta(hours=1))
+        await office.reports("undelivered", 63024)
+        await office.house.until_state(task.id, "failed")
+        await office.reports("read")
+        await office.house.until_state(task.id, "fired")
+        assert "it is taken for arrived" in caplog.text
+        await office.reports("failed", 63024)
+        assert (await office.followup()).state == "fired"
+        assert office.tried.count(REMINDER) == 1

@@ -144,6 +144,10 @@ class Attempt:
     """WhatsApp's."""
     told: list[Report] = field(default_factory=list)
     """The callbacks that came."""
+    proved_at: datetime | None = None
+    """When a callback first said that it arrived."""
+    failed_at: datetime | None = None
+    """When a callback first said that it did not."""
     is_looked_for_in_vain: bool = False
     """Whether a look came while Twilio's list did not show it, though it had it."""
 
@@ -161,7 +165,9 @@ class Attempt:
 
     @property
     def is_seen(self) -> bool:
-        """Whether the person has it, and the provider has never said otherwise."""
+        """Whether the person has it: the provider has said so, or has never said otherwise."""
+        if self.proved_at is not None:
+            return True
         return self.is_taken and not any(report.code for report in self.told) and not self.has_failed
 
     @property
@@ -486,6 +492,10 @@ class Trial:
             self.tell(f"delivery {attempt.delivery} is {report.status} {report.code or ''}, untold")
             return
         attempt.told.append(report)
+        if report.code:
+            attempt.failed_at = attempt.failed_at or self.clock.at
+        elif report.status in ("delivered", "read"):
+            attempt.proved_at = attempt.proved_at or self.clock.at
         self.tell(f"callback for delivery {attempt.delivery}: {report.status} {report.code or ''}")
         await self._post(message.status_callback, self.twilio.status_form(message, report.status, report.code))
 

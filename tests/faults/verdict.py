@@ -1,7 +1,8 @@
 """What must hold when a schedule is over, judged by what the providers took and by what the database says.
 
 - **Nothing is seen twice.** No part of anything is at its person's side twice, unless nobody could know: Telegram, where
-  the tenant wants it at least once; WhatsApp, where Twilio's list did not show it at either look and no callback had come.
+  the tenant wants it at least once; WhatsApp, where Twilio's list did not show it at either look and no callback had come, or
+  one had said that it failed. What Twilio says has arrived, has.
 - **Nothing is lost.** Each task is `fired` with every part taken; `failed` after a refusal or a failure that the provider
   told, or twenty sends that certainly did not go out; `uncertain`; or held, for a reason that it had. Each message of a
   customer is answered by one of these.
@@ -16,6 +17,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 from channels.whatsapp.window import is_open
@@ -77,7 +79,9 @@ class Verdict:
         if told is not None and not attempt.is_cut and told != known:
             self._break(f"delivery {row.id} met {attempt.fault!r}, and the channel made {told} of that")
         allowed = {known} if known != "unknown" else set(self._may_become(row, attempt))
-        if attempt.told or attempt.has_failed:
+        if attempt.proved_at is not None:
+            allowed = {"accepted"}
+        elif attempt.told or attempt.has_failed:
             allowed |= {"rejected"} if self._was_failed(attempt) else set()
         if row.outcome not in allowed:
             self._break(
@@ -136,7 +140,7 @@ class Verdict:
             counts["seen"] += bool(seen)
             if len(seen) < 2:
                 continue
-            could_know = [one for one in seen[:-1] if self._could_be_known(one, seen)]
+            could_know = [one for one, after in pairwise(seen) if self._could_be_known(one, after)]
             counts["twice, known" if could_know else "twice, unknowable"] += 1
             for one in could_know:
                 self._break(
@@ -146,8 +150,10 @@ class Verdict:
         if first:
             self.seen_first[task.id] = min(first)
 
-    def _could_be_known(self, one: Attempt, seen: Sequence[Attempt]) -> bool:
+    def _could_be_known(self, one: Attempt, after: Attempt) -> bool:
         """Tell whether it was, or could have been, known that this arrived before it was sent again."""
+        if one.failed_at is not None and (one.proved_at is None or after.at < one.proved_at):
+            return False  # the provider had said that it did not
         if one.known != "unknown" or self.schedule.unknown[one.network] == "at_most_once":
             return True
         return one.network == "whatsapp" and not one.is_looked_for_in_vain

@@ -110,7 +110,7 @@ async def test_a_callback_tells_what_became_of_an_attempt_nobody_knew_about_or_t
             await end(database, delivery, before, "it timed out")
         noted = await note(database, delivery, status, reason="error 63024")
         assert noted == Noted(TASK, is_news=True, has_left=status == "sent")
-        assert await note(database, delivery, "delivered") == Noted(TASK, is_news=False)
+        assert await note(database, delivery, "sent") == Noted(TASK, is_news=False)
         row = await row_of(database, delivery)
         assert (row["outcome"], row["provider_id"], row["reason"]) == (outcome, "SM1", "error 63024")
 
@@ -162,7 +162,7 @@ async def test_what_was_accepted_and_then_failed_was_not_taken_after_all_and_a_r
     accepted, refused = await start(database, conversation), await start(database, conversation)
     await end(database, accepted, "accepted", provider_id="SM0")
     await end(database, refused, "rejected", "error 21610")
-    assert await note(database, accepted, "delivered") == Noted(TASK, is_news=False, has_left=True)
+    assert await note(database, accepted, "sent") == Noted(TASK, is_news=False, has_left=True)
     assert await note(database, accepted, "undelivered", reason="error 30003") == Noted(
         TASK, is_news=False, is_turned=True
     )
@@ -173,6 +173,24 @@ async def test_what_was_accepted_and_then_failed_was_not_taken_after_all_and_a_r
         ("rejected", "error 30003", "SM0", "undelivered"),
         ("rejected", "error 21610", "SM1", "failed"),
     ]
+
+
+@pytest.mark.parametrize("proof", ["delivered", "read"])
+async def test_what_has_arrived_has_arrived_whatever_else_is_said_and_the_reason_is_kept(
+    database: Database, conversation: int, proof: str
+) -> None:
+    before, after = await start(database, conversation), await start(database, conversation)
+    for delivery in (before, after):
+        await end(database, delivery, "accepted", provider_id=f"SM{delivery}")
+    assert await note(database, after, proof) == Noted(TASK, is_news=False, has_left=True)
+    contradicted = Noted(TASK, is_news=False, contradicts=True)
+    assert await note(database, after, "failed", reason="error 30003") == contradicted
+    assert await note(database, before, "failed", reason="error 30003") == Noted(TASK, is_news=False, is_turned=True)
+    assert await note(database, before, "sent") == Noted(TASK, is_news=False)
+    assert await note(database, before, proof) == Noted(TASK, is_news=True, contradicts=True)
+    for delivery in (before, after):
+        row = await row_of(database, delivery)
+        assert (row["outcome"], row["reason"], row["provider_status"]) == ("accepted", "error 30003", proof)
 
 
 async def test_a_callback_for_no_delivery_or_another_tenants_is_not_kept(database: Database, conversation: int) -> None:
