@@ -8,11 +8,16 @@
 | that header, naming anything else            | nothing: it is refused                               |
 
 The header is not signed itself. Whoever changes it must still know the secret that is asked for then.
+
+Twilio signs an address as it was given, and may escape more of its query when it asks for it: `'`, `@`, `ñ`.
+https://github.com/twilio/twilio-node/pull/621
 https://www.twilio.com/docs/usage/webhooks/webhooks-security
 https://www.twilio.com/docs/usage/webhooks/webhook-shared-keys
 """
 
+import re
 from collections.abc import Mapping, Sequence
+from urllib.parse import unquote
 
 from pydantic import SecretStr
 from starlette.datastructures import ImmutableMultiDict
@@ -22,6 +27,8 @@ from channels.errors import Refused
 from channels.whatsapp.section import WhatsAppSection
 
 _FORM = "application/x-www-form-urlencoded"
+_ESCAPED_WITHOUT_NEED = re.compile("(?:%[89A-F][0-9A-F])+|%(?:2[14789ACF]|3[ABF]|40)", re.IGNORECASE)
+"""What can stand in a query as it is, and separates nothing there (RFC 3986 and 3987, `iquery`)."""
 
 
 def check(section: WhatsAppSection, url: str, form: Sequence[tuple[str, str]], headers: Mapping[str, str]) -> None:
@@ -40,9 +47,10 @@ def check(section: WhatsAppSection, url: str, form: Sequence[tuple[str, str]], h
         raise Refused(f"The request is not {_FORM}.")
 
     algorithm, secrets = _scheme(section, headers)
-    for secret in secrets:
-        if secret is not None and _is_signed(secret.get_secret_value(), url, form, signatures[0], algorithm):
-            return
+    for secret in filter(None, secrets):
+        for given in {url, _unescaped(url)}:
+            if _is_signed(secret.get_secret_value(), given, form, signatures[0], algorithm):
+                return
     raise Refused("X-Twilio-Signature does not fit the public URL, the form and the secret.")
 
 
@@ -63,6 +71,19 @@ def _scheme(section: WhatsAppSection, headers: Mapping[str, str]) -> tuple[str, 
     if settings:
         return algorithm, (section.signing_key, section.previous_signing_key)
     return algorithm, (section.auth_token, section.previous_auth_token)
+
+
+def _unescaped(url: str) -> str:
+    """Return the URL with nothing escaped in its query that need not be."""
+    path, mark, query = url.partition("?")
+    return path + mark + _ESCAPED_WITHOUT_NEED.sub(_as_given, query)
+
+
+def _as_given(escaped: re.Match[str]) -> str:
+    try:
+        return unquote(escaped[0], errors="strict")
+    except UnicodeDecodeError:  # no text in UTF-8
+        return escaped[0]
 
 
 def _is_signed(secret: str, url: str, form: Sequence[tuple[str, str]], signature: str, algorithm: str) -> bool:

@@ -65,6 +65,25 @@ def test_the_url_as_twilio_was_given_it_is_accepted(twilio: TwilioServer, sectio
     assert refused(section, url + "/", form, headers)
 
 
+@pytest.mark.parametrize(
+    ("given", "asked_for"),
+    [
+        ("?who=o'brien", "?who=o%27brien"),
+        ("?to=sip:ana@vuelvo.example", "?to=sip%3Aana%40vuelvo.example"),
+        ("?to=sip:ana@vuelvo.example", "?to=sip%3aana%40vuelvo.example"),
+        ("?nombre=José&b=a%20%26+c", "?nombre=Jos%C3%A9&b=a%20%26+c"),
+        ("?b=%ff'", "?b=%ff%27"),
+    ],
+)
+def test_what_twilio_escapes_without_need_when_it_asks_for_a_url_is_signed_as_it_was_given(
+    twilio: TwilioServer, section: WhatsAppSection, given: str, asked_for: str
+) -> None:
+    form = twilio.inbound_form("Hola")
+    signature.check(section, URL + asked_for, form, twilio.sign(URL + given, form))
+    signature.check(section, URL + asked_for, form, twilio.sign(URL + asked_for, form))
+    assert refused(section, URL + asked_for, form, twilio.sign(URL + given + "x", form))
+
+
 @pytest.mark.parametrize("spoken_to", ["https://vuelvo.example:443", "https://vuelvo.example"])
 def test_the_default_port_may_be_named_or_not(twilio: TwilioServer, section: WhatsAppSection, spoken_to: str) -> None:
     form = twilio.inbound_form("Hola")
@@ -76,7 +95,10 @@ def test_the_default_port_may_be_named_or_not(twilio: TwilioServer, section: Wha
     [
         (URL + "?a=one%20two", URL + "?a=one two"),
         (URL + "?a=one%20two", URL + "?a=one+two"),
-        (URL + "?nombre=José", URL + "?nombre=Jos%C3%A9"),
+        (URL + "?nombre=Jos%C3%A9", URL + "?nombre=José"),
+        (URL + "?a=1&b=2", URL + "?a=1%26b=2"),
+        (URL + "?a=one+two", URL + "?a=one%2Btwo"),
+        (URL + "/o'brien", URL + "/o%27brien"),
         (URL + "?b=2&a=1", URL + "?a=1&b=2"),
         (URL, URL + "/"),
         (URL, URL.replace("https", "http")),
