@@ -56,21 +56,6 @@ async def test_what_is_pending_is_cancelled_and_that_is_confirmed_once(office: O
     assert len(office.script.asked) == asked, "no model is asked"
 
 
-async def test_one_that_is_being_written_is_blocked_before_it_goes_out(office: Office) -> None:
-    await three_are_booked(office)
-    office.script.followup_gate.clear()
-    office.script.reached.clear()
-    await office.goes_by(timedelta(seconds=10))
-    await office.script.reached.wait()
-    await office.writes("STOP")
-    states = [task.state for task in sorted(await office.house.tasks(), key=lambda task: task.booked_for)]
-    assert states == ["firing", "cancelled", "cancelled"]
-    office.script.followup_gate.set()
-    first = min(await office.house.tasks(), key=lambda task: task.booked_for)
-    await office.house.until_state(first.id, "cancelled")
-    assert REMINDER not in office.sent
-
-
 async def test_whoever_writes_afterwards_is_answered_but_nothing_can_be_booked(
     database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
 ) -> None:

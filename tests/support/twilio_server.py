@@ -123,11 +123,13 @@ def _now() -> datetime:
 
 @dataclass
 class TwilioServer:
-    """Twilio with one account and one WhatsApp sender, on a port of this machine while entered."""
+    """Twilio with one account and its WhatsApp sender, on a port of this machine while entered."""
 
     account_sid: str = "AC" + "0a" * 16
     auth_token: str = "twilio-auth-token"
     sender: str = "whatsapp:+14155238886"
+    other_senders: set[str] = field(default_factory=set)
+    """More WhatsApp senders of the account."""
     now: Callable[[], datetime] = _now
     messages: list[Message] = field(default_factory=list)
     """What was taken, in order."""
@@ -408,7 +410,7 @@ class TwilioServer:
             return Reject(400, 21604, "A 'To' phone number is required.")
         if not form.get("From"):
             return Reject(400, 21603, "A 'From' phone number is required.")
-        if form["From"] != self.sender:
+        if form["From"] not in {self.sender, *self.other_senders}:
             return Reject(400, 63007, "Twilio could not find a Channel with the specified From address")
         if "ContentSid" in form:
             if "Body" in form or not re.fullmatch("HX[0-9a-fA-F]{32}", form["ContentSid"]):
