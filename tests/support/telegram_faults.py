@@ -1,6 +1,7 @@
 """A Bot API that answers exactly as told, to see what a client makes of it."""
 
 import asyncio
+import importlib
 import json
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -130,6 +131,8 @@ async def serving(handler: web.Application) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def telegram_faults() -> AsyncIterator[TelegramFaults]:
+    # Takes seconds the first time, which are not to be taken from the patience of whatever test comes first.
+    await asyncio.to_thread(importlib.import_module, "aiogram")
     faults = TelegramFaults()
     app = web.Application()
     app.router.add_post("/bot{token}/{method}", faults.answer)
