@@ -17,6 +17,7 @@ from app.receivers import Receivers
 from app.speak import PACED
 from app.wiring import apply_tenants
 from scheduler.find import Found
+from scheduler.retry import BUDGET
 from store import conversations, deliveries
 from store.conversations import Conversation
 from store.database import Database
@@ -30,6 +31,7 @@ from tests.support.telegram_faults import (
     DROP,
     HANG,
     HOLD,
+    Answer,
     Call,
     TelegramFaults,
     accepted,
@@ -522,6 +524,30 @@ async def test_a_send_that_finds_the_bot_blocked_spares_the_next_until_the_custo
 
 
 @pytest.mark.parametrize(
+    "refusal",
+    [
+        refused(400, "Bad Request: chat not found"),
+        refused(403, "Forbidden: bot was kicked from the group chat"),
+        refused(403, "Forbidden: the group chat was deleted"),
+    ],
+)
+async def test_what_was_asked_for_in_a_group_that_is_gone_fails_and_goes_to_nobody_who_was_in_it(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults, refusal: Answer
+) -> None:
+    async with an_office(database, tmp_path, clock, faults, "Hello.", *BOOKED) as house:
+        await asked_and_answered(house, clock, text="hello")
+        await hands_in(house, update(1002, chat={"id": -7, "type": "group"}, text="/remind me in 10 seconds"))
+        await until_answered(house, clock)
+        faults.begin(refusal)
+        await goes_by(house, clock, DUE)
+        failed = await house.until_state((await the_followup(house)).id, "failed")
+        assert isinstance(refusal.body, dict)
+        assert refusal.body["description"] in str(failed.error)
+        await goes_by(house, clock, timedelta(days=1))
+    assert [call.fields["chat_id"] for call in sends(faults)] == ["-7"]
+
+
+@pytest.mark.parametrize(
     "content",
     [
         {"update_id": 1, "a_kind_to_come": {}},
@@ -758,11 +784,11 @@ async def test_a_send_whose_fate_nobody_knows_is_uncertain_and_not_repeated_by_a
     assert len(sends(faults)) == 1
 
 
-async def test_a_service_stopped_in_the_middle_of_a_send_does_not_send_again(
+async def test_a_service_stopped_in_the_middle_of_a_send_does_not_send_again_however_often_it_restarts(
     database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
 ) -> None:
     async with an_office(database, tmp_path, clock, faults) as house:
-        await asked_and_answered(house, clock)
+        conversation = await asked_and_answered(house, clock)
         faults.begin(HANG)
         await goes_by(house, clock, DUE)
         await faults.call(1)
@@ -772,11 +798,15 @@ async def test_a_service_stopped_in_the_middle_of_a_send_does_not_send_again(
         assert (task.state, await outcomes(house, task.id)) == ("scheduled", [None])
     async with an_office(database, tmp_path, clock, faults) as house:
         await house.until_state(task.id, "uncertain")
+    clock.move(timedelta(weeks=1))
+    async with an_office(database, tmp_path, clock, faults) as house:
         await goes_by(house, clock, timedelta(days=1))
+        assert (await the_followup(house)).state == "uncertain"
+        assert await house.heard(conversation.id) == [ANSWER, REMINDER]
     assert len(sends(faults)) == 1
 
 
-async def test_no_connection_three_times_and_then_one_delivers_once_and_shows_the_attempts(
+async def test_no_connection_five_times_and_then_one_delivers_once_and_shows_the_attempts(
     database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
 ) -> None:
     async with an_office(database, tmp_path, clock, faults) as house:
@@ -785,17 +815,18 @@ async def test_no_connection_three_times_and_then_one_delivers_once_and_shows_th
     async with an_office(database, tmp_path, clock, faults, telegram_api_url="http://127.0.0.1:1") as house:
         task = await the_followup(house)
         await goes_by(house, clock, DUE)
-        for attempts in (1, 2, 3):
+        for attempts in range(1, BUDGET + 1):
             await eventually(lambda n=attempts: has_outcomes(house, task.id, ["not_sent"] * n))  # type: ignore[misc]
-            if attempts < 3:
+            if attempts < BUDGET:
                 await goes_by(house, clock, timedelta(minutes=1))
         found = await house.until_state(task.id, "scheduled")
-        assert found.attempt == 3
+        assert found.attempt == BUDGET - 1, "the last is not counted: it is no fault of the task"
         assert "no connection to Telegram" in str(found.error)
     async with an_office(database, tmp_path, clock, faults) as house:
         await goes_by(house, clock, timedelta(minutes=1))
         await house.until_state(task.id, "fired")
-        assert await outcomes(house, task.id) == ["not_sent"] * 3 + ["accepted"]
+        assert await outcomes(house, task.id) == ["not_sent"] * BUDGET + ["accepted"]
+        await goes_by(house, clock, timedelta(days=1))
     assert len(sends(faults)) == 1
 
 

@@ -32,7 +32,7 @@ from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation
 from tests.support.house import House, a_config, a_house
 from tests.support.model import Script, books
-from tests.support.twilio_server import BAD_GATEWAY, Accept, Behaviour, Drop, Hang, Message, Reject, TwilioServer
+from tests.support.twilio_server import BAD_GATEWAY, Accept, Behaviour, Drop, Form, Hang, Message, Reject, TwilioServer
 from tests.support.wait import eventually, waits_for_a_lock
 
 PUBLIC = "https://bot.example:8443/o'neill"
@@ -62,10 +62,13 @@ class Office:
 
     async def writes(self, text: str, sender: str = CUSTOMER, **fields: str) -> None:
         """The customer writes, and nobody waits for the answer."""
-        hook = "/hooks/whatsapp/acme"
-        form = self.twilio.inbound_form(text, sender, **fields)
-        assert (await self.twilio.post(PUBLIC + hook, form, at=self.here + hook)).status_code == 204
+        await self.brings(self.twilio.inbound_form(text, sender, **fields))
         await self.goes_by(GATHER)
+
+    async def brings(self, form: Form) -> None:
+        """Twilio calls the webhook with a message."""
+        hook = "/hooks/whatsapp/acme"
+        assert (await self.twilio.post(PUBLIC + hook, form, at=self.here + hook)).status_code == 204
 
     async def taps(self, button: str) -> None:
         """The customer taps a button of a template."""
@@ -229,18 +232,57 @@ async def test_asked_answered_and_come_back_to_in_the_same_chat_once(office: Off
     assert office.twilio.typings[0]["messageId"] == "SM" + "1".zfill(32)
 
 
-async def test_one_person_under_two_forms_of_a_number_is_one_conversation_answered_where_they_wrote_last(
+async def test_the_same_message_forty_times_over_a_restart_is_one_turn_and_one_booking(
     database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
 ) -> None:
-    async with an_office(database, tmp_path, clock, twilio, *BOOKED, "Hello again.") as office:
-        first = await office.hears("remind me", "whatsapp:+5215512345678")
-        assert await office.hears("hello", "whatsapp:+525512345678") == first
+    form = twilio.inbound_form("remind me in 10 seconds to call Ana")
+    async with an_office(database, tmp_path, clock, twilio) as office:
+        for _ in range(20):
+            await office.brings(form)
+        (turn,) = await office.house.tasks(kind="turn")
+        await office.goes_by(GATHER)
+        await office.house.until_state(turn.id, "fired")
+    async with an_office(database, tmp_path, clock, twilio) as office:
+        await asyncio.gather(*(office.brings(form) for _ in range(20)))
+        await office.goes_by(GATHER)
         await office.falls_due()
-    assert [message.to for message in twilio.messages] == [
-        "whatsapp:+5215512345678",
-        "whatsapp:+525512345678",
-        "whatsapp:+525512345678",
+        assert len(await office.house.tasks(kind="turn")) == 1
+        assert len(await office.house.tasks()) == 1
+    assert office.tried == [ANSWER, REMINDER]
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("+525512345678", "+5215512345678"),
+        ("+5215512345678", "+525512345678"),
+        ("+541123456789", "+5491123456789"),
+        ("+5541988887777", "+554188887777"),
+        ("+554188887777", "+5541988887777"),
+    ],
+)
+async def test_one_person_under_two_forms_of_a_number_is_one_conversation_answered_where_they_wrote_last(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer, before: str, now: str
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio, *BOOKED, "Hello again.") as office:
+        first = await office.hears("remind me", f"whatsapp:{before}")
+        assert await office.hears("hello", f"whatsapp:{now}") == first
+        await office.falls_due()
+    assert [(message.to, message.body) for message in twilio.messages] == [
+        (f"whatsapp:{before}", ANSWER),
+        (f"whatsapp:{now}", "Hello again."),
+        (f"whatsapp:{now}", REMINDER),
     ]
+
+
+async def test_what_is_refused_at_one_form_of_a_number_is_not_tried_at_the_other(
+    office: Office, twilio: TwilioServer
+) -> None:
+    await office.hears("remind me in 10 seconds to call Ana")
+    twilio.behave(Reject(400, 21211))
+    await office.falls_due("failed")
+    await office.goes_by(timedelta(days=1))
+    assert [form["To"] for form in twilio.creates] == [CUSTOMER] * 2
 
 
 # What Twilio tells later
