@@ -1,5 +1,6 @@
 """WhatsApp when the 24 hours are over: what is booked, what goes out, and what follows when the customer answers."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -13,6 +14,7 @@ from store.deliveries import NOTICE
 from tests.app.test_whatsapp import REMINDER, TWO, Office, an_office, has_not_found
 from tests.support.clock import MovableClock
 from tests.support.model import books
+from tests.support.shell import Shell
 from tests.support.twilio_server import BAD_GATEWAY, Accept, Drop, Hang, Reject, TwilioServer
 
 SIX_WEEKS = timedelta(weeks=6)
@@ -161,7 +163,12 @@ async def test_what_no_template_in_the_customers_language_could_bring_is_not_boo
 
 
 async def test_without_a_template_in_the_customers_language_it_is_held_and_says_why(
-    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer, monkeypatch: pytest.MonkeyPatch
+    database: Database,
+    tmp_path: Path,
+    clock: MovableClock,
+    twilio: TwilioServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("app.service.FRESH", 0.0)  # the file that is applied counts at once
     async with an_office_with(database, tmp_path, clock, twilio, TELLS) as office:
@@ -171,6 +178,8 @@ async def test_without_a_template_in_the_customers_language_it_is_held_and_says_
         held = await office.until_held(task.id)
         assert held.hold == "window closed"
         assert "no template for a followup in 'en'" in str(held.error)
+        alerts = [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
+        assert alerts == [f"a message of tenant acme cannot go out: {held.error}"]
         assert len(twilio.messages) == 1
         await office.writes("hello?")
         await office.house.until_state(task.id, "fired")
@@ -262,6 +271,25 @@ async def test_without_a_template_it_is_held_once_meta_has_refused_it(
         await office.reports("undelivered", 63016)
         held = await office.until_held(task.id)
         assert held.hold == "window closed"
+
+
+async def test_an_operator_sees_that_what_was_taken_did_not_arrive_and_what_it_waits_for(
+    database: Database, database_url: str, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio) as office:
+        await office.hears("remind me")
+        task = await office.falls_due()
+        shell = Shell(tmp_path, database_url)
+        assert [row["id"] for row in await shell.json("tasks", "list", "--status", "active")] == []
+        await office.reports("undelivered", 63016)
+        await office.until_held(task.id)
+    (row,) = await shell.json("tasks", "list", "--tenant", "acme")
+    assert (row["id"], row["state"], row["hold"]) == (task.id, "scheduled", "window closed")
+    told = await shell.json("tasks", "get", str(task.id))
+    (send,) = told["deliveries"]
+    assert (send["outcome"], send["provider_status"]) == ("rejected", "undelivered")
+    assert "more than 24 hours have passed" in send["reason"]
+    assert "reopened" in [event["event"] for event in told["events"]]
 
 
 async def test_a_customer_who_has_blocked_the_sender_is_sent_nothing_until_they_write(
