@@ -18,10 +18,13 @@ from tests.support.runs import SUNDAY, a_voice, said
 SECRET = " ".join(f"rule{number}" for number in range(40))
 
 
+Line = str | ToolCallPart | ModelResponse | Exception
+
+
 class Model:
     """Says its lines in order, one a request, the last one again and again."""
 
-    def __init__(self, *lines: str | ToolCallPart | Exception) -> None:
+    def __init__(self, *lines: Line) -> None:
         self._lines = list(lines)
         self.asked: list[list[ModelMessage]] = []
         self.tools: list[ToolDefinition] = []
@@ -32,12 +35,12 @@ class Model:
         line = self._lines.pop(0) if len(self._lines) > 1 else self._lines[0]
         if isinstance(line, Exception):
             raise line
+        if isinstance(line, ModelResponse):
+            return line
         return ModelResponse(parts=[TextPart(line) if isinstance(line, str) else line])
 
 
-async def come_back(
-    *lines: str | ToolCallPart | Exception, is_work: bool = False, language: str = "en"
-) -> tuple[str, Model]:
+async def come_back(*lines: Line, is_work: bool = False, language: str = "en") -> tuple[str, Model]:
     """Have a follow-up about calling Ana written; returns the message and what the model was asked."""
     model = Model(*lines)
     words = await write(
@@ -114,6 +117,14 @@ async def test_a_tool_it_does_not_have_gets_it_nowhere(caplog: pytest.LogCapture
     assert words == "Reminder: call Ana"
     assert "acme" in caplog.text
     assert "call Ana" not in caplog.text
+
+
+@pytest.mark.parametrize("tool", ["send_message", "final_result"])
+async def test_what_is_said_beside_a_call_for_a_tool_to_send_with_is_not_said_twice(tool: str) -> None:
+    both = ModelResponse(parts=[TextPart("Call Ana!"), ToolCallPart(tool, {"text": "Call Ana!"})])
+    words, model = await come_back(both, "Time to call Ana.")
+    assert words == "Time to call Ana."
+    assert len(model.asked) == 2
 
 
 async def test_a_model_that_does_not_answer_is_unavailable_and_says_why() -> None:
