@@ -305,7 +305,7 @@ async def test_a_message_that_failed_after_all_says_why_and_is_not_sent_again(of
     await office.hears("remind me in 10 seconds to call Ana")
     await office.falls_due()
     await office.reports("failed", 63016)
-    for late in ("failed", "sent", "delivered"):
+    for late in ("failed", "sent", "queued"):
         await office.reports(late)
     await office.goes_by(timedelta(hours=1))
     assert await office.deliveries("provider_status", "reason") == [("failed", why(63016))]
