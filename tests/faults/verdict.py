@@ -6,8 +6,8 @@
 - **Nothing is lost.** Each task is `fired` with every part taken; `failed` after a refusal or a failure that the provider
   told, or twenty sends that certainly did not go out; `uncertain`; or held, for a reason that it had. Each message of a
   customer is answered by one of these.
-- **Uncertain is what nobody knows.** A task is `uncertain` if and only if the last attempt at one of its parts is
-  `unknown`, and no delivery is `unknown` whose fate could be known at once.
+- **Uncertain is what nobody knows.** A task is `uncertain` if and only if the last attempt at one of its parts, none of
+  which is known to have arrived, is `unknown`, and no delivery is `unknown` whose fate could be known at once.
 - **Order.** Of two things said in one conversation the one that was due first is seen first, unless it was put off. The
   parts of one thing are seen in order, unless one of them was sent again after it had been accepted.
 - **A delivery's outcome is the truth**: what the provider did with that very attempt, as far as it could be known.
@@ -83,6 +83,8 @@ class Verdict:
             allowed = {"accepted"}
         elif attempt.told or attempt.has_failed:
             allowed |= {"rejected"} if self._was_failed(attempt) else set()
+        if self._has_arrived(row.task, row.part):
+            allowed |= {"unknown"}  # nobody looks for another attempt at what has arrived
         if row.outcome not in allowed:
             self._break(
                 f"delivery {row.id} is {row.outcome}, met {attempt.fault!r}, and should be {sorted(map(str, allowed))}"
@@ -118,6 +120,9 @@ class Verdict:
         return any(report.code for report in attempt.told) or attempt.has_failed
 
     # Of one task
+
+    def _has_arrived(self, task: int, part: int) -> bool:
+        return any(row.part == part and row.outcome == "accepted" for row in self.deliveries[task])
 
     def _parts(self, task: Any) -> int:
         rows = self.deliveries[task.id]
@@ -161,7 +166,7 @@ class Verdict:
     def _judge_state(self, task: Any) -> None:
         counts, rows = self.counts[task.channel], self.deliveries[task.id]
         last = {row.part: row for row in rows}
-        outcomes = {row.outcome for row in last.values()}
+        outcomes = {row.outcome for row in last.values() if not self._has_arrived(task.id, row.part)}
         name = f"task {task.id} ({task.kind})"
         counts[task.state if task.hold is None else "held"] += 1
         if (task.state == "uncertain") != ("unknown" in outcomes or None in outcomes):
