@@ -32,9 +32,9 @@ SENTENCES: Mapping[str, Mapping[Language, str]] = {
         "pt": "Esse horário já passou (agora: {now}), então nada foi agendado. Diga, por favor, um horário que ainda virá.",
     },
     "refused": {
-        "en": "That could not be booked, so nothing was booked. Please try another time, for example “tomorrow at 9”.",
-        "es": "No se pudo programar, así que no se programó nada. Prueba con otra hora, por ejemplo «mañana a las 9».",
-        "pt": "Não foi possível agendar, então nada foi agendado. Tente outro horário, por exemplo “amanhã às 9h”.",
+        "en": "That could not be booked, so nothing was booked. It may not be possible at that time, or not here.",
+        "es": "No se pudo programar, así que no se programó nada. Puede que no sea posible a esa hora, o no por aquí.",
+        "pt": "Não foi possível agendar, então nada foi agendado. Talvez não seja possível nesse horário, ou não por aqui.",
     },
     "which time": {
         "en": "When? For example “in 10 minutes” or “tomorrow at 9”. Nothing is booked yet.",

@@ -65,6 +65,7 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
             secret = telegram_secret(service.box, tenant.tenant, section.bot_id)
             telegram.check_secret(request.headers.get("x-telegram-bot-api-secret-token"), secret)
         except Refused as refused:
+            log.warning("a webhook for telegram of tenant %s was refused: %s", tenant.tenant, refused)
             raise Problem(403, FORBIDDEN) from refused
         update = await read_json(request, telegram.LARGEST)
         try:
@@ -98,6 +99,7 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
         try:
             signature.check(section, _signed_url(request, settings), form, request.headers)
         except Refused as refused:
+            log.warning("a webhook for whatsapp of tenant %s was refused: %s", tenant.tenant, refused)
             raise Problem(403, FORBIDDEN) from refused
         return tenant, section, form
 

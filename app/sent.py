@@ -35,12 +35,16 @@ async def go_on(
 ) -> None:
     """Let a task that waits for its provider's word go on, or one that was given up, now that all its sends are known.
 
-    So does one that has failed, once all that was sent is known to have arrived after all. Hint `due` after the commit.
+    So does one that has failed, once something of it has arrived after all and the rest can be sent. Hint `due` after the
+    commit.
     """
     so_far = await deliveries.of_task(connection, tenant, task)
     if lost(so_far):
         return
-    if accepted(so_far) >= {one.part for one in so_far}:
+    rest = {one.part: one for one in so_far if one.part not in accepted(so_far)}.values()
+    if accepted(so_far) and all(
+        remedy_for(channel, so_far, one)[0] in AGAIN for one in rest if one.outcome == "rejected"
+    ):
         await operate.recall(connection, service.clock, tenant, task, by)
     last = max(so_far, key=lambda one: one.id)
     _, delay = remedy_for(channel, so_far, last) if last.outcome == "rejected" else ("none", timedelta())

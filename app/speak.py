@@ -128,7 +128,9 @@ class Speech:
                 "tenant %s has no %s channel now; task %d waits", self.task.tenant, self.task.channel, self.task.id
             )
             async with self.service.database.transaction() as connection:
-                await self._pause(connection)  # the task before its conversation, as everybody locks them
+                # The task before its conversation, as everybody locks them.
+                gone = f"the tenant has no {self.task.channel} channel now: put it back into the file, and apply it"
+                await pause(self.service, connection, self.task, self.tenant, error=gone, is_fault=False)
                 await self._mark_answered(connection)
             return
         async with self.service.database.autocommit() as connection:

@@ -5,7 +5,7 @@
     uncertain  -> fired       settle: it arrived, as somebody saw
     uncertain  -> failed      settle: it did not arrive; it may then be retried
     uncertain  -> scheduled   resume: the provider's word has come, and what is left is done; so does it that waits for it
-    failed     -> scheduled   recall: the provider says that what was sent has arrived after all; what is left is done
+    failed     -> scheduled   recall: the provider says that something of it has arrived after all; what is left is done
     fired      -> scheduled   reopen: the provider says that it did not arrive, and it may be sent again
     fired      -> failed      turn: the provider says that it did not arrive, and never will
 
@@ -109,7 +109,7 @@ async def resume(
 
 
 async def recall(connection: AsyncConnection, clock: Clock, tenant: str, task: int, by: str) -> bool:
-    """Let a failed task go on, of which all that was sent has arrived after all; False when it has not failed.
+    """Let a failed task go on, of which something has arrived after all; False when it has not failed.
 
     Hint `due` after the commit.
     """

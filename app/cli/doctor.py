@@ -166,13 +166,11 @@ async def _look_at_templates(config: TenantConfig, settings: Settings, note: Any
         return
     for words in gaps(section, config.languages).values():
         note(f"tenant {config.tenant}", True, f"whatsapp has {words}", is_warning=True)
-    if not section.templates:
-        return
     try:
         async with Contents(section, settings.twilio_api_url, timeout=TWILIO_TIMEOUT) as contents:
             there = {content.sid: content for content in await contents.find_all()}
     except NotDone as problem:
-        note(f"tenant {config.tenant}", False, f"its templates are not known: {problem}")
+        note(f"tenant {config.tenant}", False, f"Twilio does not tell its templates: {problem}")
         return
     for template in section.templates:
         level, words = judge(template, there.get(template.sid))

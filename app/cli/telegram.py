@@ -17,14 +17,14 @@ def telegram() -> None:
 
 
 async def _set_webhook(settings: Settings, tenant: str) -> None:
-    if settings.public_url is None:
-        fail("set VUELVO_PUBLIC_URL to the address under which Telegram reaches this service", 2)
     async with running(settings, poll=False, is_patient=False) as house:
         config = await house.service.tenant(tenant)
         section = config.channels.telegram if config else None
         if config is None or section is None:
             fail(f"there is no tenant {tenant!r} with a Telegram channel: see vuelvo tenants list", 2)
             return
+        if settings.public_url is None:
+            fail("set VUELVO_PUBLIC_URL to the address under which Telegram reaches this service", 2)
         secret = telegram_secret(house.service.box, tenant, section.bot_id)
         bot = open_bot(section, settings.telegram_api_url)
         from aiogram.exceptions import TelegramAPIError  # noqa: PLC0415 - takes seconds to import; open_bot has done so

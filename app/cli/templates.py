@@ -137,7 +137,11 @@ async def _submit(settings: Settings, tenant: str, draft: Draft, as_json: bool) 
     async with _account(settings, tenant) as account:
         if language not in account.tenant.languages:
             spoken = ", ".join(account.tenant.languages)
-            fail(f"--language: {tenant} speaks {spoken}, not {language}: nothing would be sent by this template", 2)
+            fail(
+                f"--language: {tenant} speaks {spoken}, not {language}, and nothing would be sent by this template: add it to"
+                " languages in the tenant's file first. Nothing was submitted.",
+                2,
+            )
         for one in await account.contents.find_all():
             if (one.name, one.language) == (draft.name, draft.language) and one.status != "unsubmitted":
                 fail(f"--name: there is {one.sid} of this name in {one.language} already, {one.status} at Meta", 2)

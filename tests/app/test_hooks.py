@@ -199,7 +199,7 @@ HERE = f"http://vuelvo.test{ON_WHATSAPP}"
 
 @pytest.mark.parametrize("fault", ["token", "url", "body", "no signature", "content type"])
 async def test_a_signature_that_does_not_fit_gets_403_and_leaves_no_row(
-    house: House, http: httpx.AsyncClient, fault: str
+    house: House, http: httpx.AsyncClient, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     form = TWILIO.inbound_form("hello")
     request = signed(HERE + "x" if fault == "url" else HERE, form, "other" if fault == "token" else None)
@@ -213,6 +213,7 @@ async def test_a_signature_that_does_not_fit_gets_403_and_leaves_no_row(
     before = await rows(house)
     assert is_a_problem(await http.post(ON_WHATSAPP, **request), 403)
     assert await rows(house) == before
+    assert "a webhook for whatsapp of tenant acme was refused" in caplog.text
 
 
 @pytest.mark.parametrize(

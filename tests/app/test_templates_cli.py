@@ -175,8 +175,19 @@ async def test_the_doctor_says_of_each_template_whether_it_is_approved(shell: Sh
     twilio.behave_with_templates(Drop())
     code, said = await shell.run("doctor")
     assert code == 1
-    assert "BAD  tenant acme: its templates are not known: the answer of Twilio is lost" in said
+    assert "BAD  tenant acme: Twilio does not tell its templates: the answer of Twilio is lost" in said
     assert TOKEN not in said
+
+
+async def test_the_doctor_finds_a_wrong_token_where_there_is_no_template_either(
+    shell: Shell, twilio: TwilioServer
+) -> None:
+    shell.sets(ACME_TWILIO_TOKEN="another-token")
+    await apply(shell, file_of(twilio))
+    code, said = await shell.run("doctor")
+    assert code == 1
+    assert "Twilio does not accept the account SID and auth token" in said
+    assert "another-token" not in said
 
 
 async def test_the_doctor_warns_of_a_language_without_a_template_and_says_what_happens_then(
@@ -186,7 +197,6 @@ async def test_the_doctor_warns_of_a_language_without_a_template_and_says_what_h
     code, said = await shell.run("doctor")
     assert code == 0, said
     assert "warn tenant acme: whatsapp has no template: a follow-up for later than 24 hours" in said
-    assert twilio.pages == [], "Twilio is not asked for nothing"
     await apply(shell, file_of(twilio, named(FIRST)))
     twilio.has_template(FIRST, READY, language="es")
     checks = await shell.json("doctor")
