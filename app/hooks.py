@@ -27,7 +27,7 @@ from channels.whatsapp import signature
 from channels.whatsapp.section import WhatsAppSection
 from scheduler import operate
 from scheduler.poller import DUE
-from store import deliveries
+from store import contacts, deliveries
 from store.secrets import SecretBox
 
 log = logging.getLogger(__name__)
@@ -129,10 +129,13 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
         channel = await service.channel(tenant, "whatsapp")
         assert channel is not None  # its section has just proved the request
         async with service.database.transaction() as connection:
-            task = await deliveries.task_of(connection, tenant.tenant, delivery)
-            if task is None:
+            known = await deliveries.task_of(connection, tenant.tenant, delivery)
+            if known is None:
                 return Response(status_code=204)
-            # The task before its deliveries, as everybody locks them.
+            task, conversation = known
+            # The contact before the task before its deliveries, as everybody locks them.
+            if channel.remedy(status.code) == "blocked":
+                await contacts.lock(connection, tenant.tenant, conversation)
             await operate.lock(connection, tenant.tenant, task)
             noted = await deliveries.note_status(
                 connection,

@@ -130,6 +130,12 @@ async def move(connection: AsyncConnection, tenant: str, channel: str, old_key: 
 Stopped = Literal["customer", "provider"]
 """Who has said that nothing more is to be sent: the customer, until they take it back; or the provider, until they write."""
 
+LOCK = """
+select from contacts c
+  join conversations v on c.bucket = v.bucket and c.tenant = v.tenant and c.id = v.contact
+ where v.bucket = :bucket and v.tenant = :tenant and v.id = :conversation
+   for no key update of c
+"""
 STOP = """
 update contacts c set stopped = :by
   from conversations v
@@ -146,6 +152,14 @@ update contacts c set stopped = null
    and c.bucket = v.bucket and c.tenant = v.tenant and c.id = v.contact and c.stopped = :by
 returning c.id
 """
+
+
+async def lock(connection: AsyncConnection, tenant: str, conversation: int) -> None:
+    """Keep whatever would change the contact of a conversation waiting until this transaction ends.
+
+    Whoever takes a message in has the contact before the tasks that it releases.
+    """
+    await connection.execute(sql(LOCK), {"bucket": bucket_of(tenant), "tenant": tenant, "conversation": conversation})
 
 
 async def stop(

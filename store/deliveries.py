@@ -204,14 +204,15 @@ async def of_task(connection: AsyncConnection, tenant: str, task: int) -> Sequen
     return [Delivery(*tuple(row)) for row in rows]
 
 
-async def task_of(connection: AsyncConnection, tenant: str, delivery: int) -> int | None:
-    """Return the task that a delivery is of; None when there is no such delivery."""
-    found: int | None = await connection.scalar(
-        select(deliveries.c.task).where(
+async def task_of(connection: AsyncConnection, tenant: str, delivery: int) -> tuple[int, int] | None:
+    """Return the task that a delivery is of, and its conversation; None when there is no such delivery."""
+    found = await connection.execute(
+        select(deliveries.c.task, deliveries.c.conversation).where(
             deliveries.c.bucket == bucket_of(tenant), deliveries.c.tenant == tenant, deliveries.c.id == delivery
         )
     )
-    return found
+    row = found.first()
+    return None if row is None else (row.task, row.conversation)
 
 
 async def known_ids(connection: AsyncConnection, tenant: str, provider_ids: Collection[str]) -> set[str]:

@@ -1,5 +1,6 @@
 """WhatsApp when the 24 hours are over: what is booked, what goes out, and what follows when the customer answers."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from scheduler.hold import WINDOW_CLOSED, release
+from store import contacts
 from store.database import Database
 from store.deliveries import NOTICE
 from tests.app.test_whatsapp import REMINDER, TWO, Office, an_office, has_not_found
@@ -16,6 +19,7 @@ from tests.support.clock import MovableClock
 from tests.support.model import books
 from tests.support.shell import Shell
 from tests.support.twilio_server import BAD_GATEWAY, Accept, Drop, Hang, Reject, TwilioServer
+from tests.support.wait import eventually, waits_for_a_lock
 
 SIX_WEEKS = timedelta(weeks=6)
 READY, WHOLE = "HX" + "1" * 32, "HX" + "2" * 32
@@ -349,6 +353,21 @@ async def test_a_block_from_before_the_customer_wrote_stops_nothing(
         await office.house.until_state(first.id, "failed")
         await office.goes_by(timedelta(hours=1))
         assert (await office.house.until_state(second.id, "fired")).outcome == "delivered"
+
+
+async def test_a_block_that_is_reported_while_its_customer_writes_waits_for_them_and_not_they_for_it(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office_with(database, tmp_path, clock, twilio, TELLS) as office:
+        conversation = await office.hears("remind me of the renewal in six weeks")
+        task = await office.falls_due("scheduled", SIX_WEEKS)
+        await office.until_held(task.id)
+        async with database.transaction() as writing:
+            await contacts.lock(writing, "acme", conversation)  # their name is another one now
+            reported = asyncio.create_task(office.reports("undelivered", 63014))
+            await eventually(lambda: waits_for_a_lock(database))
+            assert await release(writing, clock, "acme", WINDOW_CLOSED, conversation=conversation) == 1
+        await reported
 
 
 async def test_word_that_a_message_waits_which_got_lost_is_looked_up_and_not_sent_twice(
