@@ -885,9 +885,6 @@ async def test_a_webhook_for_a_tenant_without_a_bot_is_not_set(
 ) -> None:
     environ: dict[str, Any] = {"VUELVO_DATABASE_URL": database_url, "VUELVO_SECRET_KEY": KEY}
     words = ("telegram", "set-webhook", "--tenant", "nobody")
-    process = await start(*words, directory=tmp_path, environ={**environ, "VUELVO_PUBLIC_URL": "https://bot.example"})
-    assert await process.ended() == 2
-    assert any("there is no tenant 'nobody' with a Telegram channel" in line for line in process.said)
     process = await start(*words, directory=tmp_path, environ=environ)
     assert await process.ended() == 2
-    assert any("VUELVO_PUBLIC_URL" in line for line in process.said)
+    assert any("there is no tenant 'nobody' with a Telegram channel" in line for line in process.said)
