@@ -41,11 +41,10 @@ async def go_on(
     so_far = await deliveries.of_task(connection, tenant, task)
     if lost(so_far):
         return
-    rest = {one.part: one for one in so_far if one.part not in accepted(so_far)}.values()
-    if accepted(so_far) and all(
-        remedy_for(channel, so_far, one)[0] in AGAIN for one in rest if one.outcome == "rejected"
-    ):
-        await operate.recall(connection, service.clock, tenant, task, by)
+    rest = [one for one in missing(so_far) if one.outcome == "rejected"]
+    can_go_on = accepted(so_far) and all(remedy_for(channel, so_far, one)[0] in AGAIN for one in rest)
+    if can_go_on and await operate.recall(connection, service.clock, tenant, task, by):
+        return
     last = max(so_far, key=lambda one: one.id)
     _, delay = remedy_for(channel, so_far, last) if last.outcome == "rejected" else ("none", timedelta())
     await operate.resume(connection, service.clock, tenant, task, by, delay=delay)
@@ -117,11 +116,9 @@ def refused(so_far: Sequence[Delivery]) -> list[Delivery]:
     Parts are sent in their order, so one that an earlier part, or the same, was sent after is from before; so is word that
     a message waits, once anything was sent after it.
     """
-    taken = accepted(so_far)
-    last = {one.part: one for one in so_far if one.part not in taken}
     return [
         one
-        for one in last.values()
+        for one in missing(so_far)
         if one.outcome == "rejected" and all(later.part > one.part > NOTICE for later in so_far if later.id > one.id)
     ]
 
@@ -141,6 +138,12 @@ def arrived(so_far: Sequence[Delivery]) -> set[int]:
     return accepted(so_far) - {NOTICE}
 
 
+def missing(so_far: Sequence[Delivery]) -> list[Delivery]:
+    """Return the last attempt at each part that is not known to have arrived."""
+    taken = accepted(so_far)
+    return list({one.part: one for one in so_far if one.part not in taken}.values())
+
+
 def is_said_by_template(so_far: Sequence[Delivery]) -> bool:
     """Tell whether the whole message is known to have arrived in a template, however it would be cut otherwise."""
     return any(one.template and one.part != NOTICE and one.outcome == "accepted" for one in so_far)
@@ -148,6 +151,4 @@ def is_said_by_template(so_far: Sequence[Delivery]) -> bool:
 
 def lost(so_far: Sequence[Delivery]) -> list[Delivery]:
     """Return the last attempt at each part of which nobody knows whether it arrived."""
-    taken = accepted(so_far)
-    last = {one.part: one for one in so_far if one.part not in taken}
-    return [one for one in last.values() if one.is_lost]
+    return [one for one in missing(so_far) if one.is_lost]

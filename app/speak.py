@@ -532,8 +532,7 @@ class Speech:
         await self._end_said(connection, await self._log(connection))
         tenant, task = self.task.tenant, self.task.id
         so_far = await deliveries.of_task(connection, tenant, task)
-        accepted, last = sent.accepted(so_far), {one.part: one for one in so_far if one.part != NOTICE}
-        for failed in (one for part, one in last.items() if part not in accepted):
+        for failed in (one for one in sent.missing(so_far) if one.part != NOTICE):
             by = "what was reported meanwhile"
             await sent.did_not_arrive(self.service, connection, tenant, channel, failed.id, task, by)
 

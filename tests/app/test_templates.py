@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from scheduler.events import story
 from scheduler.hold import WINDOW_CLOSED, release
 from store import contacts
 from store.database import Database
@@ -477,6 +478,9 @@ async def test_a_failed_message_that_has_arrived_after_all_is_fired(
         await office.house.until_state(task.id, "failed")
         await office.reports("read")
         await office.house.until_state(task.id, "fired")
+        async with database.transaction() as connection:
+            told = [event.event for event in await story(connection, "acme", task.id)]
+        assert told.count("resumed") == 1
         assert "it is taken for arrived" in caplog.text
         await office.reports("failed", 63024)
         assert (await office.followup()).state == "fired"
