@@ -470,6 +470,7 @@ class Speech:
         try:
             async with self.service.database.transaction() as connection:
                 if isinstance(outcome, NotSent) and outcome.moved_to is not None:
+                    await contacts.lock(connection, self.task.tenant, self.conversation.id)
                     await lock_pending(connection, self.task.tenant, self.conversation.id)
                 await settle.is_sending(
                     connection, self.task

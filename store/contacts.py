@@ -131,11 +131,12 @@ Stopped = Literal["customer", "provider"]
 """Who has said that nothing more is to be sent: the customer, until they take it back; or the provider, until they write."""
 
 LOCK = """
-select from contacts c
+select c.id from contacts c
   join conversations v on c.bucket = v.bucket and c.tenant = v.tenant and c.id = v.contact
  where v.bucket = :bucket and v.tenant = :tenant and v.id = :conversation
    for no key update of c
 """
+LOCK_IF_FREE = f"{LOCK} skip locked"
 STOP = """
 update contacts c set stopped = :by
   from conversations v
@@ -167,9 +168,12 @@ async def stop(
 ) -> bool:
     """Note that the contact of a conversation is to be sent nothing more; False when that was known already.
 
-    Or when they have written there after `since`, when it was so.
+    Or when they have written there after `since`, when it was so. Whoever has the contact just now takes a message of theirs
+    in, or changes it in another way that makes a word of `since` old: that is not waited for, by those who have tasks already.
     """
     given = {"bucket": bucket_of(tenant), "tenant": tenant, "conversation": conversation, "by": by, "since": since}
+    if since is not None and (await connection.execute(sql(LOCK_IF_FREE), given)).first() is None:
+        return False
     return (await connection.execute(sql(STOP), given)).first() is not None
 
 

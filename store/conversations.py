@@ -90,7 +90,8 @@ class Opened:
     """Who had said that nothing more is to be sent there."""
 
 
-# Finds nobody of whom anything is newly told.
+# Finds nobody of whom anything is newly told. Whoever takes a message in has its contact first, then tasks, then the
+# conversation; so of two that come in one chat the second waits here, and none can wait for the other in a circle.
 KNOWN = text("""
 select v.id, coalesce(cast(:now as timestamptz), now()) - v.last_inbound_at as silence, c.stopped
   from contacts c
@@ -100,6 +101,7 @@ select v.id, coalesce(cast(:now as timestamptz), now()) - v.last_inbound_at as s
    and (cast(:name as text) is null or c.name = :name)
    and (cast(:language as text) is null or c.language = :language)
    and (cast(:time_zone as text) is null or c.time_zone = :time_zone)
+   for no key update of c
 """)
 
 FIND = text("""
@@ -119,7 +121,10 @@ update conversations set answered_seq = :seq
 async def open_with(
     connection: AsyncConnection, contact: Contact, thread: str | None, *, now: datetime | None = None
 ) -> Opened:
-    """Return the conversation with whoever writes (in a thread), known or new, and keep what is newly told of them."""
+    """Return the conversation with whoever writes (in a thread), known or new, and keep what is newly told of them.
+
+    The contact is locked until the transaction ends.
+    """
     told = {
         "now": now,
         "bucket": bucket_of(contact.tenant),
@@ -218,6 +223,7 @@ select v.id, v.thread, there.id as contact
                           and there.address_key = :address and there.id <> c.id
  where c.bucket = :bucket and c.tenant = :tenant and c.channel = :channel and c.address_key = :old_key
  order by v.id
+   for no key update of c
 """
 
 
@@ -227,7 +233,7 @@ async def moving(
     """Return the conversations of a contact that moves, each with the one that it goes on in.
 
     That is itself, unless somebody has already written from the new address: then it is theirs in the same thread, opened
-    where there is none.
+    where there is none. The contact is locked until the transaction ends, before any of its tasks.
     """
     given = {"bucket": bucket_of(tenant), "tenant": tenant, "channel": channel, "old_key": old_key, "address": address}
     return [
