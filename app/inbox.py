@@ -160,7 +160,8 @@ async def _record(
         )
         if tenant is not None:  # the web carries free text at any time, to whoever has opened the page
             waited = 0
-            for hold in (WINDOW_CLOSED, TOPIC_GONE) if inbound.channel == "telegram" else (WINDOW_CLOSED,):
+            ended = (WINDOW_CLOSED, TOPIC_GONE) if inbound.channel == "telegram" else (WINDOW_CLOSED,)
+            for hold in ended if wish != "stop" else ():  # who wants nothing more is not sent what waited for them
                 waited += await release(connection, service.clock, inbound.tenant, hold, conversation=opened.id)
             if opened.stopped == "provider":
                 await contacts.go_on(connection, inbound.tenant, opened.id, "provider")

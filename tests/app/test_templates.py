@@ -485,3 +485,22 @@ async def test_a_failed_message_that_has_arrived_after_all_is_fired(
         await office.reports("failed", 63024)
         assert (await office.followup()).state == "fired"
         assert office.tried.count(REMINDER) == 1
+
+
+async def test_a_reply_that_waits_for_the_customer_does_not_follow_when_all_they_write_is_stop(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office_with(database, tmp_path, clock, twilio, TELLS, lines=("Hello.",)) as office:
+        twilio.behave(Reject(429, 20429))
+        await office.writes("hello")
+        (turn,) = await office.house.tasks(kind="turn")
+        await office.until_error(turn.id, "too many requests")
+        await office.goes_by(timedelta(days=2))
+        await office.until_held(turn.id)
+        await office.hears("STOP")
+        assert [words.startswith("Done: ") for words in office.sent] == [True]
+        await office.goes_by(timedelta(days=1))
+        assert (await office.until_held(turn.id)).hold == "window closed"
+        await office.hears("START")
+        await office.house.until_state(turn.id, "fired")
+        assert office.sent.count("Hello.") == 1
