@@ -129,4 +129,4 @@ def _host(base_url: str | None) -> str:
 def _is_of_the_model(problem: Exception) -> bool:
     """Tell whether it was raised where a model is asked; the rest are errors of tools, and rise."""
     frames = (frame for frame, _ in traceback.walk_tb(problem.__traceback__))
-    return any(frame.f_globals.get("__name__", "").startswith("pydantic_ai.models.") for frame in frames)
+    return any(f"{frame.f_globals.get('__name__')}.".startswith("pydantic_ai.models.") for frame in frames)

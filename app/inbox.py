@@ -269,7 +269,8 @@ async def answer(service: Service, task: Task) -> None:
         return
     channel = None if read.conversation.channel == "web" else await service.channel(tenant, read.conversation.channel)
     async with shown(service, channel, read.conversation, task) as show:
-        speech = await _write(service, tenant, read, task, show)
+        # What failed may have failed in streaming, which not every model and server can; then it is asked for whole.
+        speech = await _write(service, tenant, read, task, show if task.attempt == 1 else None)
     await speech.say()
 
 

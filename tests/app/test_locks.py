@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.moved import follow
-from scheduler import find
 from scheduler.cancel import cancel
 from scheduler.hold import TOPIC_GONE, release
 from store import contacts, conversations, messages

@@ -3,20 +3,25 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
+from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.wrapper import WrapperModel
 
 import app.writing
+from app.inbox import GATHER
 from store.conversations import Conversation
 from store.database import Database
 from tests.app.test_telegram import hands_in, until_answered, update, with_bot
 from tests.support.clock import MovableClock
 from tests.support.house import House, a_house
 from tests.support.telegram_faults import HANG, HOLD, TelegramFaults, ok, telegram_faults
+from tests.support.wait import eventually
 
 FIRST, WHOLE = "Good morning, Ana.", "Good morning, Ana. The office opens at nine."
 
@@ -61,6 +66,12 @@ async def until(faults: TelegramFaults, is_so: Callable[[], bool]) -> None:
     while not is_so():
         faults.arrived.clear()
         await faults.arrived.wait()
+
+
+async def was_tried(house: House) -> bool:
+    """Tell whether a turn waits for its next attempt, or is over."""
+    (found,) = await house.tasks(kind="turn")
+    return found.error is not None or found.ended_at is not None
 
 
 def methods(faults: TelegramFaults) -> list[str]:
@@ -132,3 +143,37 @@ async def test_a_tenant_without_drafts_has_nothing_streamed(
         assert await house.heard((await answered).id) == [WHOLE]
         assert not slow.is_streamed
         assert "sendMessageDraft" not in methods(faults)
+
+
+class Unstreamed(WrapperModel):
+    """A model of which the library cannot stream answers, as of some providers'."""
+
+    request_stream = Model.request_stream
+
+
+class BreaksOff(SlowModel):
+    """Is cut off after the first sentence when it is streamed."""
+
+    async def _stream(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        yield FIRST + " "
+        raise ConnectionResetError
+
+
+@pytest.mark.parametrize("wrap", [Unstreamed, WrapperModel], ids=["it cannot be", "it is cut off"])
+async def test_an_answer_that_cannot_be_streamed_is_asked_for_whole_and_said_once(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults, wrap: type[WrapperModel]
+) -> None:
+    slow = BreaksOff()
+    slow.goes_on.set()
+    more: dict[str, Any] = {"config": with_bot(), "telegram_api_url": faults.url}
+    async with a_house(database, tmp_path, wrap(slow.model), clock, **more) as house:
+        await hands_in(house, update(text="good morning"))
+        (turn,) = await house.tasks(kind="turn")
+        await house.goes_by(clock, GATHER)
+        await eventually(lambda: was_tried(house))
+        (tried,) = await house.tasks(kind="turn")
+        assert "the model's answer is none" in str(tried.error)
+        await house.goes_by(clock, timedelta(minutes=1))
+        await house.until_state(turn.id, "fired")
+        assert await house.heard(turn.conversation or 0) == [WHOLE]
+        assert methods(faults).count("sendMessage") == 1
