@@ -69,7 +69,8 @@ async def did_not_arrive(
         return  # another attempt at it has arrived; or what it only told of
     reason = failed.reason or "the provider took it and then failed it"
     remedy, delay = remedy_for(channel, so_far, failed)
-    if remedy in ("none", "blocked"):
+    # Of what is lost somebody has said that it arrived: sent again with the rest, it would be said twice.
+    if remedy in ("none", "blocked") or lost(so_far):
         if await operate.turn(connection, service.clock, tenant, task, by, error=reason):
             log.warning("task %d of tenant %s did not arrive: %s", task, tenant, reason)
         if remedy == "blocked" and (found := await find.get(connection, tenant, task)) and found.conversation:

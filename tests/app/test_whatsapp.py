@@ -19,7 +19,7 @@ from app.wiring import apply_tenants
 from channels.channel import Channel
 from channels.whatsapp.codes import why
 from channels.whatsapp.reconcile import LOOKS
-from scheduler import find
+from scheduler import find, operate
 from scheduler.book import Booking, book
 from scheduler.find import Found
 from scheduler.recovery import expire_held
@@ -860,3 +860,23 @@ async def test_a_task_that_finds_the_window_closed_waits_and_goes_out_when_the_c
 
 async def is_held(office: Office) -> bool:
     return (await office.followup()).hold == "window closed"
+
+
+async def test_what_somebody_says_has_arrived_is_not_sent_again_because_an_earlier_part_has_not(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio, unknown="at_most_once", followups=(TWO,)) as office:
+        await office.hears("remind me in 10 seconds to call Ana")
+        twilio.behave(Accept(), Drop())
+        await office.goes_by(DUE)
+        await office.has_tried("accepted", "unknown")
+        task = await office.followup()
+        await office.goes_by(LOOKS[0])
+        await eventually(partial(rests, office, task.id))
+        await office.falls_due("uncertain", span=LOOKS[1] - LOOKS[0])
+        async with database.transaction() as connection:
+            assert await operate.settle(connection, clock, "acme", task.id, "Bea, who saw it", is_delivered=True)
+        await office.reports("failed", 63012, message=1)
+        await office.goes_by(timedelta(hours=1))
+        assert (await office.house.until_state(task.id, "failed")).error == why(63012)
+        assert [text[:2] for text in office.tried[1:]] == ["1.", "2."]
