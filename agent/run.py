@@ -64,7 +64,7 @@ async def run(
             if on_text is None:
                 continue
             if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
-                written = event.part.content
+                written += event.part.content  # one answer, though a thought may have come between
             elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
                 written += event.delta.content_delta
             else:

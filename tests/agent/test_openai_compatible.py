@@ -462,3 +462,15 @@ async def test_a_server_that_cannot_be_reached_is_named_by_host_and_port_alone(m
         await ask(MODEL)
     assert "the connection to 127.0.0.1:1 failed" in str(raised.value)
     assert not re.search("hunter2|user|secret", str(raised.value))
+
+
+@both_ways
+async def test_an_answer_with_a_thought_in_the_middle_is_said_and_shown_whole(
+    database: Database, clock: MovableClock, monkeypatch: pytest.MonkeyPatch, streamed: bool
+) -> None:
+    told = "Good morning, Ana. <think> She is early. </think> The office opens at nine. "
+    async with a_server(monkeypatch, told):
+        turn = Turn(database, clock, streamed)
+        assert " ".join((await turn.answer()).split()) == "Good morning, Ana. The office opens at nine."
+        shown = [" ".join(words.split()) for words in turn.shown]
+        assert shown == ["Good morning, Ana.", "Good morning, Ana. The office opens at nine."] * streamed

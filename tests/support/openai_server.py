@@ -183,7 +183,7 @@ class OpenAIServer:
         if isinstance(line, Garbles):
             yield line.text
         else:
-            for word in re.findall(r"\S+\s*|\s+", text or ""):
+            for word in re.findall(r"</?think>|\S+\s*|\s+", text or ""):  # such a tag is one token
                 yield _piece({"content": word})
         if isinstance(line, Hangs | Drops):
             return
