@@ -10,6 +10,10 @@ from agent.speech import LONGEST, clean, repeats_instructions
 
 _SENTENCE = re.compile(r"[.!?…]['\"”»)\]*_]*(?=\s)|\n")
 
+STEP = 1.1
+"""By how much a draft grows at least. It is checked from its beginning each time, so sentence by sentence a long answer would
+keep the whole service waiting."""
+
 
 class Draft:
     """Shows an answer sentence by sentence, as far as the checks that the whole of it must pass can already be made.
@@ -28,7 +32,7 @@ class Draft:
         if len(written) < self._read:
             self._read = 0
         ends = [found.end() for found in _SENTENCE.finditer(written, self._read)]
-        if not ends:
+        if not ends or ends[-1] < self._read * STEP:
             return
         self._read = ends[-1]
         said = self._sayable(written[: self._read])

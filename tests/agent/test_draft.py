@@ -86,3 +86,15 @@ async def test_the_tenants_instructions_are_not_shown(database: Database, clock:
     shown = list[str]()
     Draft(replace(context, voice=replace(context.voice, section=section)), shown.append).grow(f"{secret}. And so on.")
     assert shown == []
+
+
+async def test_the_longer_an_answer_grows_the_more_of_it_comes_at_a_time(
+    database: Database, clock: MovableClock
+) -> None:
+    sentence = "The office opens at nine. "
+    shown = list[str]()
+    draft = Draft(await a_turn_context(database, clock), shown.append)
+    for count in range(1, 401):
+        draft.grow(sentence * count)
+    assert len(shown) < 60, "each is checked from its beginning, while others wait"
+    assert len(shown[-1]) > 0.9 * 400 * len(sentence)
