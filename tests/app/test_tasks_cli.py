@@ -1,6 +1,7 @@
 """What an operator does on the command line about tasks that went wrong."""
 
 import asyncio
+import re
 from datetime import timedelta
 from pathlib import Path
 
@@ -259,7 +260,7 @@ async def test_a_task_is_shown_with_its_story_its_sends_among_it_and_nothing_of_
 
     code, said = await shell.run("tasks", "get", str(booked.id))
     assert code == 0
-    assert "555" not in said
+    assert not re.search(r"555.?123", said)
     assert "Ana" not in said
     lines = said.splitlines()
     date = next(n for n, line in enumerate(lines) if line.endswith(" (UTC)"))
