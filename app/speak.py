@@ -136,13 +136,12 @@ class Speech:
         async with self.service.database.autocommit() as connection:
             so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
         arrived = sent.arrived(so_far)
-        stopped = self.conversation.stopped
-        if stopped is not None and self.kind != "reply" and not arrived:
-            async with self.service.database.transaction() as connection:
-                await settle.skip(connection, self.service.clock, self.task, sent.GUARDS[stopped])
-            return
-        reach = self._reach(channel, so_far)
         is_all_said = bool(arrived) and len(arrived) >= len(self._parts(channel, so_far))
+        if self.conversation.stopped is not None and not is_all_said:
+            async with self.service.database.transaction() as connection:
+                if await self._ends_unwanted(connection, has_begun=bool(arrived)):
+                    return
+        reach = self._reach(channel, so_far)
         if is_all_said or (reach.possible and not reach.by_template):
             await self._send(channel, so_far)
         elif self.kind == "reply" or not reach.possible or sent.accepted(so_far):
@@ -388,6 +387,7 @@ class Speech:
             accepted[number] = delivery
         # Only here when the last part was known to have arrived before: by a callback, or from a worker that lost the claim.
         async with self.service.database.transaction() as connection:
+            await settle.is_sending(connection, self.task)  # the task before its conversation, as everybody locks them
             await self._end_sent(connection, channel)
 
     def _parts(self, channel: Channel, so_far: Sequence[Delivery]) -> Sequence[str]:
@@ -434,7 +434,8 @@ class Speech:
     async def _begin(self, number: int, *, has_begun: bool, template: Filled | None = None) -> int | None:
         """Pass the second door with one part; None when nothing is to be sent now.
 
-        The task was cancelled before anything left the house; or that very part is known to have arrived by now.
+        The task was cancelled before anything left the house; the customer wants nothing more; or that very part is known to
+        have arrived by now.
         """
         async with self.service.database.transaction() as connection:
             if await settle.is_cancelled(connection, self.task) and not has_begun:
@@ -442,6 +443,8 @@ class Speech:
                 return None
             if number in sent.accepted(await deliveries.of_task(connection, self.task.tenant, self.task.id)):
                 await settle.give_back(connection, self.service.clock, self.task)  # so it was told while this waited
+                return None
+            if await self._ends_unwanted(connection, has_begun=has_begun):
                 return None
             await settle.open_door(connection, self.service.clock, self.task, self.words)
             await self._mark_answered(connection)
@@ -455,6 +458,21 @@ class Speech:
                 template=template.id if template else None,
                 now=self.service.clock.override(),
             )
+
+    async def _ends_unwanted(self, connection: AsyncConnection, *, has_begun: bool) -> bool:
+        """End what was not just asked for if somebody has said by now that nothing more is to be sent; tell whether they have.
+
+        Of a long text the rest is left unsaid. An answer is finished.
+        """
+        if self.kind == "reply":
+            return False
+        await settle.is_sending(connection, self.task)  # the task before its conversation, as everybody locks them
+        found = await conversations.find(connection, self.task.tenant, self.conversation.id)
+        if found is None or found.stopped is None:
+            return False
+        seq = await self._log(connection) if has_begun else None
+        await settle.skip(connection, self.service.clock, self.task, sent.GUARDS[found.stopped], seq)
+        return True
 
     async def _settle_part(
         self,

@@ -230,9 +230,11 @@ async def deliver(connection: AsyncConnection, clock: Clock, task: Task, message
     await _end(connection, clock, task, "fired", outcome="delivered", message_seq=message_seq)
 
 
-async def skip(connection: AsyncConnection, clock: Clock, task: Task, guard: str) -> None:
-    """A guard that is named said no."""
-    await _end(connection, clock, task, "fired", outcome=f"skipped: {guard}")
+async def skip(
+    connection: AsyncConnection, clock: Clock, task: Task, guard: str, message_seq: int | None = None
+) -> None:
+    """A guard that is named said no. `message_seq` is what was said of it before in part."""
+    await _end(connection, clock, task, "fired", outcome=f"skipped: {guard}", message_seq=message_seq)
 
 
 async def fail(

@@ -3,9 +3,10 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -70,7 +71,11 @@ class Network(ABC):
 
     @abstractmethod
     def meets(self, *fates: str) -> None:
-        """Let each of the next sends be `taken`, `refused` for good or `stalled`: taken, and never answered."""
+        """Let each of the next sends be `taken`, refused for now (`busy`) or for good, or `stalled`: taken, never answered."""
+
+    @abstractmethod
+    def meanwhile(self, does: Callable[[], Awaitable[None]]) -> None:
+        """Let this happen while each send that is taken is under way."""
 
     @property
     @abstractmethod
@@ -94,12 +99,16 @@ class OnTelegram(Network):
 
     def __init__(self, faults: TelegramFaults) -> None:
         self._faults, self._fates, self._number = faults, deque[Answer | str](), 1000
+        self._meanwhile: Callable[[], Awaitable[None]] | None = None
         faults.decide = self._decide
 
     async def _decide(self, call: Call) -> Answer | str:
         if call.method != "sendMessage":
             return ok(True)
-        return self._fates.popleft() if self._fates else accepted()
+        fate = self._fates.popleft() if self._fates else accepted()
+        if self._meanwhile and fate == accepted():
+            await self._meanwhile()
+        return fate
 
     def section(self, tenant: str = "acme") -> dict[str, Any]:
         return {"token": BOTS[tenant]}
@@ -120,9 +129,13 @@ class OnTelegram(Network):
         known: dict[str, Answer | str] = {
             "taken": accepted(),
             "refused": refused(400, "Bad Request: chat not found"),
+            "busy": refused(429, "Too Many Requests: retry after 2", retry_after=2),
             "stalled": HANG,
         }
         self._fates.extend(known[fate] for fate in fates)
+
+    def meanwhile(self, does: Callable[[], Awaitable[None]]) -> None:
+        self._meanwhile = does
 
     @property
     def tried(self) -> list[tuple[str, str]]:
@@ -161,9 +174,13 @@ class OnWhatsApp(Network):
         known: dict[str, Behaviour] = {
             "taken": Accept(),
             "refused": Reject(400, 21614),
+            "busy": Reject(429, 20429),
             "stalled": Hang(accepted=True),
         }
         self._twilio.behave(*(known[fate] for fate in fates))
+
+    def meanwhile(self, does: Callable[[], Awaitable[None]]) -> None:
+        self._twilio.on_taken = lambda _: does()
 
     @property
     def tried(self) -> list[tuple[str, str]]:
@@ -218,6 +235,19 @@ class Office:
 
         await eventually(is_so, 30)
         return await self.followup()
+
+    async def until_said(self, words: str) -> None:
+        """Let time pass, step by step, until this is the last that was said."""
+
+        async def is_so() -> bool:
+            await self.goes_by(timedelta(seconds=6))
+            return self.network.said[-1:] == [words]
+
+        await eventually(is_so, 30)
+
+    async def has_come_to(self, *outcomes: str) -> bool:
+        """Tell whether the follow-up's attempts have come to this, and it waits for the next."""
+        return await self.outcomes() == list(outcomes) and (await self.followup()).state == "scheduled"
 
     async def outcomes(self) -> list[str | None]:
         task = (await self.followup()).id
@@ -469,3 +499,60 @@ async def test_of_three_that_are_pending_the_one_under_way_is_stopped_before_it_
         await office.house.until_state(first.id, "cancelled")
         await office.goes_by(timedelta(hours=3))
     assert REMINDER not in network.said
+
+
+LONG = " ".join(f"This is sentence {number}." for number in range(220))
+OPTED_OUT = "Done: Acme will not write to you any more. To hear from us again, write START."
+
+
+async def test_of_a_long_follow_up_nothing_is_sent_any_more_once_the_customer_has_opted_out_while_its_first_part_went_out(
+    database: Database, tmp_path: Path, clock: MovableClock, network: Network
+) -> None:
+    async with an_office(database, tmp_path, clock, network, followups=(LONG,)) as office:
+        await office.hears()
+
+        async def opts_out() -> None:
+            if len(network.said) == 2:
+                await office.writes("STOP")
+
+        network.meanwhile(opts_out)
+        skipped = await office.falls_due()
+        assert skipped.outcome == "skipped: opted out"
+        assert LONG in await office.house.heard(skipped.conversation or 0), "what was said of it stands there"
+        await office.until_said(OPTED_OUT)
+        await office.goes_by(WEEK)
+    assert [words[:18] for words in network.said] == [ANSWER[:18], LONG[:18], OPTED_OUT[:18]]
+
+
+async def test_of_a_long_follow_up_nothing_is_sent_any_more_once_the_customer_has_opted_out_while_its_rest_waits(
+    database: Database, tmp_path: Path, clock: MovableClock, network: Network
+) -> None:
+    async with an_office(database, tmp_path, clock, network, followups=(LONG,)) as office:
+        await office.hears()
+        network.meets("taken", "busy")
+        await office.goes_by(DUE)
+        task = await office.followup()
+        await eventually(partial(office.has_come_to, "accepted", "not_sent"))
+        await office.writes("STOP")
+        await office.until("fired", timedelta(seconds=6))
+        assert (await office.followup()).outcome == "skipped: opted out"
+        assert LONG in await office.house.heard(task.conversation or 0), "what was said of it stands there"
+        await office.until_said(OPTED_OUT)
+        await office.goes_by(WEEK)
+    assert [words[:18] for words in network.said].count(LONG[:18]) == 1
+    assert len(network.said) == 4
+
+
+async def test_a_long_answer_under_way_is_finished_though_the_customer_opts_out(
+    database: Database, tmp_path: Path, clock: MovableClock, network: Network
+) -> None:
+    async with an_office(database, tmp_path, clock, network, LONG) as office:
+
+        async def opts_out() -> None:
+            if len(network.said) == 1:
+                await office.writes("STOP")
+
+        network.meanwhile(opts_out)
+        await office.writes("tell me all of it")
+        await office.until_said(OPTED_OUT)
+    assert "".join("".join(network.said).split()) == "".join((LONG + OPTED_OUT).split())
