@@ -160,9 +160,9 @@ async def _record(
         )
         if tenant is not None:  # the web carries free text at any time, to whoever has opened the page
             waited = 0
-            ended = (WINDOW_CLOSED, TOPIC_GONE) if inbound.channel == "telegram" else (WINDOW_CLOSED,)
-            for hold in ended if wish != "stop" else ():  # who wants nothing more is not sent what waited for them
-                waited += await release(connection, service.clock, inbound.tenant, hold, conversation=opened.id)
+            if wish != "stop":  # who wants nothing more is not sent what waited for them
+                ended = (WINDOW_CLOSED, TOPIC_GONE) if inbound.channel == "telegram" else (WINDOW_CLOSED,)
+                waited = await release(connection, service.clock, inbound.tenant, *ended, conversation=opened.id)
             if opened.stopped == "provider":
                 await contacts.go_on(connection, inbound.tenant, opened.id, "provider")
             if asked is not None:

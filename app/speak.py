@@ -488,8 +488,9 @@ class Speech:
         try:
             async with self.service.database.transaction() as connection:
                 if isinstance(outcome, NotSent) and outcome.moved_to is not None:
-                    await contacts.lock(connection, self.task.tenant, self.conversation.id)
-                    await lock_pending(connection, self.task.tenant, self.conversation.id)
+                    tenant, talk = self.task.tenant, self.conversation.id
+                    await contacts.lock(connection, tenant, talk)
+                    await lock_pending(connection, tenant, await conversations.of_the_same(connection, tenant, talk))
                 await settle.is_sending(
                     connection, self.task
                 )  # the task before its conversation, as everybody locks them

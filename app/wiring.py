@@ -173,8 +173,7 @@ async def apply_tenants(service: Service, configs: list[TenantConfig]) -> dict[s
             changed[config.tenant] = await tenants.apply(
                 connection, config.tenant, tenants_file.to_stored(config, service.box), tenants_file.senders(config)
             )
-            for hold in (CHANNEL_PAUSED, TOPIC_GONE):
-                await release(connection, service.clock, config.tenant, hold)
+            await release(connection, service.clock, config.tenant, CHANNEL_PAUSED, TOPIC_GONE)
     service.signals.hint(DUE)
     return changed
 

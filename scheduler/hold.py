@@ -15,15 +15,19 @@ WINDOW_CLOSED = "window closed"
 TOPIC_GONE = "topic gone"
 """The topic it belongs in is gone or closed; ends when somebody writes in that very topic, or the configuration is applied."""
 
+# Locked first, in the order in which a cancel of many locks them, so that the two never wait for each other in a circle.
 RELEASE = f"""
-with released as (
-update tasks
-   set hold = null, due_at = least(due_at, {NOW})
- where bucket = :bucket and tenant = :tenant and state = 'scheduled' and hold = :hold
-   and (cast(:conversation as bigint) is null or conversation = :conversation)
-returning *),
-noted as ({note("'released'", "released", ":hold")})
-select id from released
+with chosen as materialized (
+    select bucket, tenant, id, fence, hold from tasks
+     where bucket = :bucket and tenant = :tenant and state = 'scheduled' and hold = any(cast(:holds as text[]))
+       and (cast(:conversation as bigint) is null or conversation = :conversation)
+     order by id
+       for update),
+released as (
+    update tasks set hold = null, due_at = least(due_at, {NOW})
+     where bucket = :bucket and tenant = :tenant and id = any(array(select id from chosen))),
+noted as ({note("'released'", "chosen", "e.hold")})
+select id from chosen
 """
 
 # Whoever ends a hold changes this row first, in the same transaction.
@@ -53,16 +57,16 @@ async def keep_waiting(connection: AsyncConnection, task: Task, hold: str) -> No
 
 
 async def release(
-    connection: AsyncConnection, clock: Clock, tenant: str, hold: str, *, conversation: int | None = None
+    connection: AsyncConnection, clock: Clock, tenant: str, *holds: str, conversation: int | None = None
 ) -> int:
-    """End a hold on a tenant's tasks, or on one conversation's; return how many may be claimed again."""
+    """End holds on a tenant's tasks, or on one conversation's; return how many may be claimed again."""
     rows = await connection.execute(
         sql(RELEASE),
         {
             "now": clock.override(),
             "bucket": bucket_of(tenant),
             "tenant": tenant,
-            "hold": hold,
+            "holds": list(holds),
             "conversation": conversation,
         },
     )

@@ -5,6 +5,8 @@ another conversation, what is to come goes there, to be listed and cancelled wit
 may have gone out from it in part, ends where it is.
 """
 
+from collections.abc import Sequence
+
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from store.database import bucket_of, sql
@@ -12,7 +14,8 @@ from store.database import bucket_of, sql
 # In the order in which a cancel of many locks them, so that the two never wait for each other in a circle.
 LOCK_PENDING = """
 select id from tasks
- where bucket = :bucket and tenant = :tenant and conversation = :conversation and state in ('scheduled', 'firing')
+ where bucket = :bucket and tenant = :tenant and conversation = any(cast(:conversations as bigint[]))
+   and state in ('scheduled', 'firing')
  order by id
    for update
 """
@@ -25,14 +28,13 @@ update tasks
 """
 
 
-async def lock_pending(connection: AsyncConnection, tenant: str, conversation: int) -> None:
-    """Lock what is pending in a conversation, before any of it is settled in a transaction that moves it."""
-    given = {"bucket": bucket_of(tenant), "tenant": tenant, "conversation": conversation}
+async def lock_pending(connection: AsyncConnection, tenant: str, conversations: Sequence[int]) -> None:
+    """Lock what is pending in all the conversations of a chat, before any of it is moved, or settled by whoever moves it."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "conversations": list(conversations)}
     await connection.execute(sql(LOCK_PENDING), given)
 
 
 async def move_pending(connection: AsyncConnection, tenant: str, conversation: int, to: int) -> None:
-    """Let what is pending in a conversation go on in another, or in the same one at another address."""
-    await lock_pending(connection, tenant, conversation)
+    """Let what is pending in a conversation, locked already, go on in another, or in the same one at another address."""
     given = {"bucket": bucket_of(tenant), "tenant": tenant, "conversation": conversation, "to": to}
     await connection.execute(sql(MOVE_PENDING), given)

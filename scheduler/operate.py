@@ -39,7 +39,9 @@ TURN = "state = 'failed', outcome = null, hold = null, error = cast(:error as te
 # Said, or the customer was told that it waits for them.
 STANDS = f"""
 (t.state = 'fired' and t.outcome = 'delivered' or t.state = 'scheduled' and t.hold = '{WINDOW_CLOSED}' and not t.sending)"""
-LOCK = "select from tasks where bucket = :bucket and tenant = :tenant and id = :id for no key update"
+LOCK = """
+select from tasks where bucket = :bucket and tenant = :tenant and id = any(cast(:ids as bigint[])) order by id for no key update
+"""
 FAILED, UNCERTAIN = "t.state = 'failed'", "t.state = 'uncertain'"
 WAITS = "t.state = 'scheduled' and t.sending"
 
@@ -65,12 +67,13 @@ async def _do(
     return moved is not None
 
 
-async def lock(connection: AsyncConnection, tenant: str, task: int) -> None:
-    """Keep whoever performs a task from settling it until this transaction ends, and wait for whoever is settling it.
+async def lock(connection: AsyncConnection, tenant: str, *tasks: int) -> None:
+    """Keep whoever performs tasks from settling them until this transaction ends, and wait for whoever is settling them.
 
-    Call it before what became of its sends is noted: else each of the two can miss what the other writes.
+    Call it before what became of their sends is noted: else each of the two can miss what the other writes. And before
+    several are changed one after the other, since all others lock many in the order of their numbers.
     """
-    await connection.execute(sql(LOCK), {"bucket": bucket_of(tenant), "tenant": tenant, "id": task})
+    await connection.execute(sql(LOCK), {"bucket": bucket_of(tenant), "tenant": tenant, "ids": list(tasks)})
 
 
 async def retry(connection: AsyncConnection, clock: Clock, tenant: str, task: int, by: str) -> bool:

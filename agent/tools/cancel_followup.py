@@ -5,6 +5,7 @@ from typing import Any
 from pydantic_ai import ModelRetry, RunContext
 
 from agent.context import TurnContext
+from scheduler import operate
 from scheduler.cancel import cancel
 from scheduler.find import pending_followups
 
@@ -17,13 +18,14 @@ async def cancel_followup(ctx: RunContext[TurnContext], id: int) -> dict[str, An
     """
     context, voice = ctx.deps, ctx.deps.voice
     async with context.database.transaction() as connection:
-        await context.hold(connection)
         pending = await pending_followups(connection, voice.tenant, voice.conversation)
         about = next((str(found.payload.get("about", "")) for found in pending if found.id == id), None)
         if about is None:
             raise ModelRetry(
                 f"nothing with the id {id} is pending in this conversation: look it up with list_followups"
             )
+        await operate.lock(connection, voice.tenant, context.turn, id)
+        await context.hold(connection)
         done = await cancel(
             connection, context.clock, voice.tenant, [id], conversation=voice.conversation, by="the customer"
         )

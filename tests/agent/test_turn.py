@@ -1,5 +1,6 @@
 """A live turn: what its tools book, refuse and take back, and what may be said after that."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -10,6 +11,7 @@ import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agent.context import PENDING_LIMIT, TurnContext
 from agent.errors import NothingToSay
@@ -19,9 +21,10 @@ from scheduler.events import story
 from scheduler.find import Found, pending_followups, search
 from store.database import Database
 from tests.support.clock import MovableClock
-from tests.support.factories import a_followup
+from tests.support.factories import a_followup, a_turn
 from tests.support.model import books, texts
 from tests.support.runs import a_turn_context, said
+from tests.support.wait import eventually, waits_for_a_lock
 
 Line = str | list[ToolCallPart]
 
@@ -379,6 +382,29 @@ async def test_what_is_anothers_or_no_more_cannot_be_cancelled(database: Databas
     async with database.transaction() as connection:
         found = [await find.get(connection, "acme", id) for id in (theirs, mine, context.turn)]
     assert [task.state for task in found if task] == ["scheduled", "cancelled", "scheduled"]
+
+
+@pytest.mark.parametrize("is_from_before", [True, False])
+async def test_what_is_cancelled_and_the_turn_itself_are_locked_in_the_order_of_their_numbers(
+    database: Database, clock: MovableClock, *, is_from_before: bool
+) -> None:
+    context = await a_turn_context(database, clock)
+    (booked,) = await fill(context, 1)
+    if is_from_before:
+        async with database.transaction() as connection:
+            context = replace(context, turn=(await a_turn(connection, clock, context.voice.conversation)).id)
+    lock = text("select id from tasks where id = :id for update")
+
+    async def hold(connection: AsyncConnection) -> None:
+        await connection.execute(lock, {"id": context.turn})
+
+    cancel = [ToolCallPart("cancel_followup", {"id": booked})]
+    async with database.transaction() as connection:
+        await connection.execute(lock, {"id": min(booked, context.turn)})
+        taking = asyncio.create_task(take(replace(context, hold=hold), cancel, "It is gone."))
+        await eventually(lambda: waits_for_a_lock(database))
+        await connection.execute(lock, {"id": max(booked, context.turn)})  # else each would wait for the other
+    assert (await taking).results == [{"cancelled": [booked], "raced": [], "about": "1"}]
 
 
 # What may be said

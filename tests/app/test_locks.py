@@ -1,11 +1,13 @@
 """Whoever meets in one chat at the same moment: one waits for the other, and never each for the other."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.moved import follow
@@ -13,11 +15,25 @@ from scheduler.cancel import cancel
 from scheduler.hold import TOPIC_GONE, release
 from store import contacts, conversations, messages
 from store.contacts import Contact
-from store.conversations import Opened
+from store.conversations import Conversation, Opened
 from store.database import Database
-from tests.app.test_telegram import DUE, a_followup_whose_topic_is_gone, an_office, asked_and_answered, goes_by, sends
+from tests.app.test_telegram import (
+    BOOKED,
+    DUE,
+    IN_TOPIC,
+    IS_NOW_A_SUPERGROUP,
+    a_followup_whose_topic_is_gone,
+    an_office,
+    asked_and_answered,
+    goes_by,
+    hands_in,
+    sends,
+    until_answered,
+    update,
+)
 from tests.support.clock import MovableClock
 from tests.support.house import House
+from tests.support.model import books
 from tests.support.telegram_faults import HOLD, TelegramFaults, refused, telegram_faults
 from tests.support.wait import eventually, waits_for_a_lock
 
@@ -139,4 +155,59 @@ async def test_a_move_found_out_in_sending_while_somebody_writes_there_waits_for
             await eventually(lambda: waits_for_a_lock(database))
             await writes(writing, talk.id)
         assert (await house.until_state(task.id, "fired")).outcome == "delivered"
+        assert sends(faults)[-1].fields["chat_id"] == "-100777"
+
+
+async def meets(database: Database, other: Callable[[], object], first: int, last: int) -> None:
+    """Somebody has the first of two tasks when the other begins, and takes the last; else each would wait for the other."""
+    lock = text("select id from tasks where id = :id for update")
+    async with database.transaction() as connection:
+        await connection.execute(lock, {"id": first})
+        other()
+        await eventually(lambda: waits_for_a_lock(database))
+        await connection.execute(lock, {"id": last})
+
+
+@asynccontextmanager
+async def a_followup_in_each_of_two_topics(
+    database: Database, directory: Path, clock: MovableClock, faults: TelegramFaults
+) -> AsyncIterator[tuple[House, Conversation, list[int]]]:
+    """The group, where one falls due in the topic that was opened first, and has the higher number."""
+    lines = ("Hello.", books("call Bea", delay="1 hour"), "Booked.", *BOOKED)
+    async with an_office(database, directory, clock, faults, *lines) as house:
+        talk = await asked_and_answered(house, clock, **{**IN_TOPIC, "text": "/hello"})
+        await hands_in(house, update(1002, **{**IN_TOPIC, "message_thread_id": 16}))
+        await until_answered(house, clock)
+        await hands_in(house, update(1003, **IN_TOPIC))
+        await until_answered(house, clock)
+        yield house, talk, sorted(task.id for task in await house.tasks())
+
+
+async def test_what_is_pending_in_all_topics_of_a_group_that_moves_is_taken_in_the_order_in_which_others_take_it(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with a_followup_in_each_of_two_topics(database, tmp_path, clock, faults) as (_, talk, (other, due)):
+
+        async def move() -> None:
+            async with database.transaction() as moving:
+                await follow(moving, "acme", "telegram", GROUP, "-100777")
+
+        moving = list[asyncio.Task[None]]()
+        await meets(database, lambda: moving.append(asyncio.create_task(move())), other, due)
+        await moving[0]
+        async with database.transaction() as connection:
+            assert await conversations.of_address(connection, "acme", "telegram", "-100777") == talk.id
+
+
+async def test_so_it_is_when_the_move_is_found_out_in_sending(
+    database: Database, tmp_path: Path, clock: MovableClock, faults: TelegramFaults
+) -> None:
+    async with a_followup_in_each_of_two_topics(database, tmp_path, clock, faults) as (house, _, (other, due)):
+        faults.fallbacks["sendMessage"] = HOLD
+        before = len(sends(faults))
+        await goes_by(house, clock, DUE)
+        await eventually(lambda: len(sends(faults)) > before)
+        faults.fallbacks.clear()
+        await meets(database, lambda: faults.let_go(IS_NOW_A_SUPERGROUP), other, due)
+        assert (await house.until_state(due, "fired")).outcome == "delivered"
         assert sends(faults)[-1].fields["chat_id"] == "-100777"

@@ -1,5 +1,6 @@
 """Holds, and what ends them."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -8,11 +9,13 @@ from sqlalchemy.exc import DBAPIError
 
 from scheduler import settle
 from scheduler.clock import Clock
+from scheduler.events import story
 from scheduler.hold import CHANNEL_PAUSED, ENDED_BY, TOPIC_GONE, WINDOW_CLOSED, keep_waiting, release
 from store.database import Database
 from tests.support.claims import fields, take
 from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_turn, lanes, states
+from tests.support.wait import eventually, waits_for_a_lock
 
 HOUR = timedelta(hours=1)
 
@@ -105,6 +108,31 @@ async def test_a_release_ends_one_hold_of_one_tenant_and_if_named_one_conversati
     assert await do_release(database, clock, CHANNEL_PAUSED) == 1
     assert await still_held() == set()
     assert {task.id for task in await take(database, clock)} == {of_ana, of_bea, rivals}, "each lane takes one"
+
+
+@pytest.mark.parametrize("reasons", [(WINDOW_CLOSED, WINDOW_CLOSED), (TOPIC_GONE, WINDOW_CLOSED)])
+async def test_what_is_released_is_locked_in_the_order_of_its_numbers_whenever_due_and_whatever_held_for(
+    database: Database, clock: MovableClock, conversation: int, reasons: tuple[str, str]
+) -> None:
+    first, last = [await held(database, clock, conversation, reason) for reason in reasons]
+    lock = text("select id from tasks where id = :id for update")
+
+    async def do_release_all() -> int:
+        async with database.transaction() as connection:
+            return await release(connection, clock, "acme", WINDOW_CLOSED, TOPIC_GONE, conversation=conversation)
+
+    async with database.transaction() as connection:
+        later = text("update tasks set due_at = due_at + interval '1 hour' where id = :id")
+        await connection.execute(later, {"id": first})
+    async with database.transaction() as connection:
+        await connection.execute(lock, {"id": first})
+        releasing = asyncio.create_task(do_release_all())
+        await eventually(lambda: waits_for_a_lock(database))
+        await connection.execute(lock, {"id": last})  # else each would wait for the other
+    assert await releasing == 2
+    async with database.transaction() as connection:
+        events = [(await story(connection, "acme", task))[-1] for task in (first, last)]
+    assert [(event.event, event.detail) for event in events] == [("released", reason) for reason in reasons]
 
 
 async def test_a_release_leaves_alone_what_is_not_held(

@@ -182,7 +182,7 @@ QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
     (
         "release",
         RELEASE,
-        {"now": None, "bucket": BUCKET, "tenant": "acme", "hold": "window closed", "conversation": 7},
+        {"now": None, "bucket": BUCKET, "tenant": "acme", "holds": ["window closed"], "conversation": 7},
         ["tasks_pending_in_conversation"],
     ),
     (
