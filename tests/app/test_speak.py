@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from app.sent import go_on
 from app.service import FRESH
-from app.speak import ASKS, CUT_OFF, EARLY, LONG_PATIENCE, PACED, PATIENCE, SENDS
+from app.speak import ASKS, CUT_OFF, EARLY, LONG_PATIENCE, PACED, PATIENCE, SENDS, Speech
 from app.tenants_file import senders, to_stored
 from app.wiring import apply_tenants, performer
 from channels.message import (
@@ -356,6 +356,33 @@ async def test_a_callback_that_came_while_nobody_held_the_task_settles_it(counte
     assert (task.state, task.outcome, task.message_seq) == ("fired", "delivered", 1)
     assert len(line.sent) == 1
     assert await counter.said() == ["Call Ana."]
+
+
+async def test_what_has_arrived_by_a_callback_is_ended_with_the_task_taken_before_its_conversation(
+    counter: Counter, line: Line
+) -> None:
+    async def cut_off(part: Part) -> Outcome:
+        async with counter.database.transaction() as connection:
+            await deliveries.note_status(connection, "acme", part.delivery, "7", "sent", None)
+        raise asyncio.CancelledError
+
+    line.answers.append(cut_off)
+    await counter.written()
+    with pytest.raises(asyncio.CancelledError):
+        await counter.say()
+    await counter.lose()
+    task, service = await counter.claimed(), counter.house.service
+    async with counter.database.transaction() as connection:
+        talk = await conversations.find(connection, "acme", task.conversation or 0)
+    assert talk is not None
+    speech = Speech(service, await service.tenant_of(task), talk, task, str(task.text), kind="followup")
+    async with counter.database.transaction() as connection:  # as one that finds its lease run out
+        await operate.lock(connection, "acme", task.id)
+        saying = asyncio.create_task(speech.say())
+        await eventually(lambda: waits_for_a_lock(counter.database))
+        await connection.execute(text("update conversations set seen_seq = 0"))
+    await saying
+    assert (await counter.task()).outcome == "delivered"
 
 
 async def test_a_callback_that_is_faster_than_an_answer_that_never_comes_is_believed(long: Counter, line: Line) -> None:
