@@ -36,7 +36,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever starts the t
 directory, uid, gid = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 if uid != os.geteuid():
     os.setgroups([]), os.setgid(gid), os.setuid(uid)
-asyncio.run(use(directory))
+asyncio.run(use(directory), debug=False)  # which tells of slow steps, and a busy machine is slow
 """
 ROOT = Path(__file__).parents[2]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can switch users")
