@@ -176,6 +176,29 @@ def senders(config: TenantConfig) -> list[tuple[str, str]]:
     return found
 
 
+def taken_away(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return, in words, the channels and the languages of templates that a tenant's stored form has and its next has not.
+
+    Nothing is opened for that: what is there may be sealed with another key.
+    """
+    had, has = _sections(before), _sections(after)
+    gone = [name for name in had if name not in has]
+    spoke, speaks = (
+        {template["language"] for template in sections.get("whatsapp", {}).get("templates", ())}
+        for sections in (had, has)
+    )
+    words = [f"no longer on {', '.join(gone)}"] if gone else []
+    if "whatsapp" in has and spoke - speaks:
+        words.append(f"no longer with a template in {', '.join(sorted(spoke - speaks))}")
+    return words
+
+
+def _sections(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored tenant's channels by name; the web is there unless it was taken away."""
+    written = {"web": {}, **stored.get("channels", {})}
+    return {name: section for name, section in written.items() if section is not None}
+
+
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of one tenant, for editors."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **TenantConfig.model_json_schema()}

@@ -162,17 +162,21 @@ async def _service(settings: Settings, database: Database, model: Model | None, 
         await signals.stop()
 
 
-async def apply_tenants(service: Service, configs: list[TenantConfig]) -> dict[str, bool]:
-    """Store tenants, all or none; return for each whether anything changed. What waited for a channel may go on.
+async def apply_tenants(service: Service, configs: list[TenantConfig]) -> dict[str, list[str] | None]:
+    """Store tenants, all or none; return for each what was taken away, in words, or None where nothing changed.
+
+    What waited for a channel may go on.
 
     Raises SenderTaken when a bot or number is another tenant's.
     """
-    changed = {}
+    changed: dict[str, list[str] | None] = {}
     async with service.database.transaction() as connection:
         for config in configs:
-            changed[config.tenant] = await tenants.apply(
-                connection, config.tenant, tenants_file.to_stored(config, service.box), tenants_file.senders(config)
-            )
+            stored = tenants_file.to_stored(config, service.box)
+            before = await tenants.find(connection, config.tenant)
+            is_changed = await tenants.apply(connection, config.tenant, stored, tenants_file.senders(config))
+            gone = tenants_file.taken_away(before.config, stored) if before else []
+            changed[config.tenant] = gone if is_changed else None
             await release(connection, service.clock, config.tenant, CHANNEL_PAUSED, TOPIC_GONE)
     service.signals.hint(DUE)
     return changed

@@ -46,14 +46,17 @@ async def _apply(settings: Settings, files: tuple[str, ...]) -> None:
             changed = await apply_tenants(house.service, configs)
         except SenderTaken as problem:
             fail(f"{problem}. Nothing was applied.", 2)
-    for name, is_changed in changed.items():
-        click.echo(f"{name}: {'applied' if is_changed else 'unchanged'}")
+    for name, gone in changed.items():
+        click.echo(f"{name}: " + ("unchanged" if gone is None else "; ".join(["applied", *gone])))
 
 
 @tenants.command()
 @click.argument("files", nargs=-1, required=True)
 def apply(files: tuple[str, ...]) -> None:
-    """Store the tenants in these YAML files, all or none. The same file again changes nothing."""
+    """Store the tenants in these YAML files, all or none. The same file again changes nothing.
+
+    What was held, and a bot that was refused, is tried again by that too.
+    """
     run(_apply)(files=files)
 
 

@@ -42,6 +42,25 @@ async def test_a_tenant_is_applied_listed_and_shown_without_its_secrets(shell: S
     assert json.loads(shown)["time_zone"] == "America/Bogota"
 
 
+async def test_an_apply_says_which_channels_and_which_languages_of_templates_it_takes_away(shell: Shell) -> None:
+    file = shell.directory / "acme.yaml"
+    templates = "".join(
+        f"      - {{sid: HX{digit * 32}, language: {language}}}\n"
+        for digit, language in (("1", "es"), ("2", "es"), ("3", "en"))
+    )
+    twilio = f"  whatsapp:\n    account_sid: AC{'0' * 32}\n    auth_token: t\n    sender: '+14155238886'\n"
+    file.write_text(f"{ACME}{twilio}    templates:\n{templates}")
+    assert await shell.run("tenants", "apply", "acme.yaml") == (0, "acme: applied")
+    file.write_text(f"{ACME}{twilio}    templates:\n{templates.splitlines()[2]}\n")
+    said = "acme: applied; no longer with a template in es"
+    assert await shell.run("tenants", "apply", "acme.yaml") == (0, said)
+    file.write_text(ACME.split("channels:")[0] + "channels:\n  web: null\n" + twilio)
+    said = "acme: applied; no longer on web, telegram; no longer with a template in en"
+    assert await shell.run("tenants", "apply", "acme.yaml") == (0, said)
+    file.write_text(ACME)
+    assert await shell.run("tenants", "apply", "acme.yaml") == (0, "acme: applied; no longer on whatsapp")
+
+
 async def test_a_broken_file_is_one_clear_line_and_applies_nothing(shell: Shell) -> None:
     (shell.directory / "good.yaml").write_text(ACME)
     (shell.directory / "bad.yaml").write_text("tenant: bad\nname: Bad\ntime_zone: Bogota\nchanels: {}\n")
