@@ -17,16 +17,17 @@ from app.inbox import take_in
 from app.service import Service
 from app.settings import Settings
 from app.tenants_file import UNUSABLE, TenantConfig
-from app.wiring import new_receiver_name
+from app.wiring import APPLIED, new_receiver_name
 from channels.telegram.polling import poll
 from store import tenants
+from store.signals import Subscription
 
 log = logging.getLogger(__name__)
 
 LEASE = 30.0
 LOOK_EVERY = 5.0
 REFUSED_FOR = 300.0
-"""Seconds after which a bot whose token Telegram refused is tried again, should nobody have changed its tenant."""
+"""Seconds after which a bot whose token Telegram refused is tried again, should nobody have applied a tenant's file."""
 
 
 def is_polled(tenant: TenantConfig, settings: Settings) -> bool:
@@ -52,28 +53,36 @@ class Receivers:
     async def run(self) -> None:
         """Ask until `stopping` is set."""
         try:
-            while not self._stopping.is_set():
-                try:
-                    await self._look()
-                except (SQLAlchemyError, OSError) as problem:
-                    log.warning("cannot look after the Telegram bots now (%s)", type(problem).__name__)
-                except Exception:  # nobody else would see it, and every bot would go deaf
-                    log.exception("looking after the Telegram bots failed")
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._look_every):
-                        await self._stopping.wait()
+            with self._service.signals.subscribe(APPLIED) as applied:
+                while not self._stopping.is_set():
+                    try:
+                        await self._look(applied)
+                    except (SQLAlchemyError, OSError) as problem:
+                        log.warning("cannot look after the Telegram bots now (%s)", type(problem).__name__)
+                    except Exception:  # nobody else would see it, and every bot would go deaf
+                        log.exception("looking after the Telegram bots failed")
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(self._look_every):
+                            await self._stopping.wait()
         finally:
             for bot in list(self._asking):
                 await self._stop(bot)
 
-    async def _look(self) -> None:
+    async def _look(self, applied: Subscription) -> None:
         """Ask for whom we should, stop for whom we should not."""
         wanted = await self._wanted()
         for bot, (config, _, task) in list(self._asking.items()):
             if task.done():
                 self._refused[bot] = (config, time.monotonic())
+                log.warning(
+                    "tenant %s: its bot is asked again in %g minutes, or as soon as its file is applied, changed or not",
+                    config.tenant,
+                    REFUSED_FOR / 60,
+                )
             if task.done() or wanted.get(bot) != config or not await self._hold(bot):
                 await self._stop(bot)
+        if await applied.wait(0):  # what was refused, just now too, may be mended, here or at Telegram
+            self._refused.clear()
         for bot, config in wanted.items():
             if bot not in self._asking and not self._is_refused(bot, config) and await self._hold(bot):
                 self._start(bot, config)

@@ -35,9 +35,12 @@ from store import tenants
 from store.database import Database, is_distributed
 from store.migrate import migrate
 from store.secrets import SecretBox, WrongKey
-from store.signals import Signals
+from store.signals import Signals, notify
 
 log = logging.getLogger(__name__)
+
+APPLIED = "tenants applied"
+"""The topic on which it is hinted that a tenant's file was applied, changed or not."""
 
 DEMO = Path(__file__).with_name("demo_tenant.yaml")
 
@@ -165,7 +168,7 @@ async def _service(settings: Settings, database: Database, model: Model | None, 
 async def apply_tenants(service: Service, configs: list[TenantConfig]) -> dict[str, list[str] | None]:
     """Store tenants, all or none; return for each what was taken away, in words, or None where nothing changed.
 
-    What waited for a channel may go on.
+    What waited for a channel may go on, and a bot that was refused is asked again.
 
     Raises SenderTaken when a bot or number is another tenant's.
     """
@@ -178,7 +181,9 @@ async def apply_tenants(service: Service, configs: list[TenantConfig]) -> dict[s
             gone = tenants_file.taken_away(before.config, stored) if before else []
             changed[config.tenant] = gone if is_changed else None
             await release(connection, service.clock, config.tenant, CHANNEL_PAUSED, TOPIC_GONE)
-    service.signals.hint(DUE)
+        await notify(connection, [DUE, APPLIED])  # a command ends before a hint of its own is told to others
+    for topic in (DUE, APPLIED):
+        service.signals.hint(topic)
     return changed
 
 

@@ -12,6 +12,7 @@ from sqlalchemy import text
 from app.receivers import Receivers, is_polled
 from app.wiring import apply_tenants
 from store.database import Database
+from store.signals import notify
 from tests.support.house import House, a_config, a_house, settings
 from tests.support.telegram_faults import serving
 from tests.support.telegram_server import TelegramServer
@@ -42,6 +43,17 @@ async def receiving(house: House) -> AsyncIterator[asyncio.Event]:
     finally:
         stopping.set()
         await asking
+
+
+async def all_is_heard(house: House, database_url: str) -> None:
+    """Wait until every hint that another process, or a transaction of this one, gave before has arrived."""
+    signals, other = house.service.signals, Database(database_url)
+    await eventually(lambda: signals.is_alive)
+    with signals.subscribe("the last") as last:
+        async with other.transaction() as connection:
+            await notify(connection, ["the last"])
+        assert await last.wait(10)
+    await other.close()
 
 
 async def until_received(house: House, count: int) -> None:
@@ -157,12 +169,13 @@ async def test_a_tenant_that_cannot_be_read_keeps_no_other_from_being_asked_for(
 
 
 async def test_a_refused_token_is_not_asked_again_until_its_tenant_changes(
-    database: Database, tmp_path: Path, telegram: tuple[TelegramServer, str]
+    database: Database, database_url: str, tmp_path: Path, telegram: tuple[TelegramServer, str]
 ) -> None:
     server, url = telegram
     server.revoked.add(TOKEN)
     async with a_house(database, tmp_path, poll=False, config=with_bot(), telegram_api_url=url) as house:
         await apply_tenants(house.service, [a_config("globex", **with_bot(OTHER))])
+        await all_is_heard(house, database_url)
         async with receiving(house):
             await eventually(lambda: server.count("getMe", 401) == 1)
             for number in range(1, 6):
@@ -171,6 +184,33 @@ async def test_a_refused_token_is_not_asked_again_until_its_tenant_changes(
             await apply_tenants(house.service, [a_config(**with_bot("99:" + "n" * 30))])
             await server.says("hello", token="99:" + "n" * 30)
             await until_received(house, 6)
+    assert server.count("getMe", 401) == 1
+
+
+async def test_a_refused_bot_is_asked_again_once_another_process_applies_its_unchanged_file(
+    database: Database,
+    database_url: str,
+    tmp_path: Path,
+    telegram: tuple[TelegramServer, str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server, url = telegram
+    server.revoked.add(TOKEN)
+    more: dict[str, Any] = {"poll": False, "config": with_bot(), "telegram_api_url": url}
+    async with a_house(database, tmp_path, **more) as house:
+        await all_is_heard(house, database_url)
+        async with receiving(house):
+            again = (
+                "tenant acme: its bot is asked again in 5 minutes, or as soon as its file is applied, changed or not"
+            )
+            await eventually(lambda: again in caplog.text)
+            server.revoked.clear()
+            other = Database(database_url)
+            async with a_house(other, tmp_path, **more):
+                pass  # it applies the same file, and ends at once
+            await other.close()
+            await server.says("hello", token=TOKEN)
+            await until_received(house, 1)
     assert server.count("getMe", 401) == 1
 
 
