@@ -185,7 +185,13 @@ class Speech:
         return True
 
     async def _hold_for_customer(
-        self, connection: AsyncConnection, channel: Channel, so_far: Sequence[Delivery], reason: str | None = None
+        self,
+        connection: AsyncConnection,
+        channel: Channel,
+        so_far: Sequence[Delivery],
+        reason: str | None = None,
+        *,
+        is_mended: bool = False,
     ) -> bool:
         await keep_waiting(connection, self.task, WINDOW_CLOSED)
         found = await conversations.find(connection, self.task.tenant, self.conversation.id)
@@ -201,6 +207,7 @@ class Speech:
             error=reason,
             is_fault=False,
             is_unsent=True,
+            is_mended=is_mended,
             words=self.words,
             message_seq=await self._log(connection) if sent.arrived(so_far) else None,
             keep=channel.waits,
@@ -559,8 +566,10 @@ class Speech:
     async def _wait_told(self, connection: AsyncConnection, channel: Channel) -> None:
         """The customer has been told that a message waits: let it follow when they write, which they may have done by now."""
         so_far = await deliveries.of_task(connection, self.task.tenant, self.task.id)
-        if not await self._hold_for_customer(connection, channel, so_far):
-            await settle.give_back(connection, self.service.clock, self.task, is_unsent=True, words=self.words)
+        if not await self._hold_for_customer(connection, channel, so_far, is_mended=True):
+            await settle.give_back(
+                connection, self.service.clock, self.task, is_unsent=True, is_mended=True, words=self.words
+            )
 
     async def _keep(
         self, connection: AsyncConnection, channel: Channel | None, delivery: int, outcome: Outcome

@@ -72,7 +72,7 @@ GIVE_BACK = _leave(
     f" hold = case when {STOPS} then null else cast(:hold as text) end,"
     f" due_at = case when cast(:delay as interval) is null then t.due_at else {NOW} + cast(:delay as interval) end,"
     " attempt = case when :is_fault then t.attempt else t.attempt - 1 end,"
-    " error = coalesce(:error, t.error), sending = t.sending and not :is_unsent,"
+    " error = case when not :is_mended then coalesce(:error, t.error) end, sending = t.sending and not :is_unsent,"
     f" expires_at = coalesce(t.expires_at, {NOW} + cast(:keep as interval)),"
     " text = coalesce(cast(:words as text), t.text), message_seq = coalesce(cast(:message_seq as integer), t.message_seq)",
     "case e.state when 'scheduled' then 'returned' else e.state end",
@@ -144,6 +144,7 @@ async def give_back(
     error: str | None = None,
     is_fault: bool = True,
     is_unsent: bool = False,
+    is_mended: bool = False,
     words: str | None = None,
     message_seq: int | None = None,
     keep: timedelta | None = None,
@@ -151,8 +152,9 @@ async def give_back(
     """Return the task to `scheduled`, due again after `delay`, or held until what it names ends.
 
     `error` counts the attempt, unless it `is_fault` of nobody; without one the attempt is not counted. `is_unsent` says
-    that what was begun behind the second door certainly did not go out. `words` are kept as its text, `message_seq` as the
-    message it is taken for already. After `keep` it expires, if it has no such time yet. Returns the state it is in then: `cancelled` where a cancel was requested.
+    that what was begun behind the second door certainly did not go out, `is_mended` that the last error is over. `words` are
+    kept as its text, `message_seq` as the message it is taken for already. After `keep` it expires, if it has no such time
+    yet. Returns the state it is in then: `cancelled` where a cancel was requested.
     """
     state = await _execute(
         connection,
@@ -163,6 +165,7 @@ async def give_back(
         error=error,
         is_fault=error is not None and is_fault,
         is_unsent=is_unsent,
+        is_mended=is_mended,
         words=words,
         message_seq=message_seq,
         keep=keep,

@@ -217,6 +217,21 @@ async def test_a_template_that_meta_does_not_let_out_is_not_sent(
         assert found.attempt == 0, "it is no fault of the task"
 
 
+async def test_what_waited_for_an_approval_has_no_error_any_more_once_the_template_went_out(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    twilio.approvals[READY] = "received"
+    async with an_office_with(database, tmp_path, clock, twilio, TELLS) as office:
+        await office.hears("remind me of the renewal in six weeks")
+        task = await office.falls_due("scheduled", SIX_WEEKS)
+        await office.until_error(task.id, "received at Meta")
+        twilio.approvals[READY] = "approved"
+        await office.goes_by(timedelta(minutes=16))
+        held = await office.until_held(task.id)
+        assert (held.hold, held.error, held.attempt) == ("window closed", None, 0)
+        assert await office.deliveries("part", "template", "outcome") == [(NOTICE, READY, "accepted")]
+
+
 async def test_approvals_that_cannot_be_looked_up_are_not_waited_for_message_by_message(
     database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
 ) -> None:
