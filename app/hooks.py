@@ -46,27 +46,32 @@ def telegram_url(settings: Settings, tenant: str) -> str:
     return f"{settings.public_url}/hooks/telegram/{tenant}"
 
 
+def refusal(channel: str, tenant: str, status: int, why: object) -> Problem:
+    """Log that a request is refused, for whom and why, and return what is answered. A stranger may have named the tenant."""
+    log.warning("a webhook for %s of tenant %r was refused: %s", channel, tenant[:40], why)
+    return Problem(status, FORBIDDEN if status == 403 else str(why))
+
+
 def hook_routes(service: Service, settings: Settings) -> list[Route]:
     """Return the webhooks' routes."""
     bot_names: dict[str, str | None] = {}
 
-    async def find(request: Request) -> TenantConfig:
+    async def find(request: Request, channel: str) -> TenantConfig:
         tenant = await service.tenant(request.path_params["tenant"])
         if tenant is None:
-            raise Problem(404, "There is no such tenant.")
+            raise refusal(channel, request.path_params["tenant"], 404, "There is no such tenant.")
         return tenant
 
     async def on_telegram(request: Request) -> Response:
-        tenant = await find(request)
+        tenant = await find(request, "telegram")
         section = tenant.channels.telegram
         if section is None:
-            raise Problem(404, "This tenant has no Telegram channel.")
+            raise refusal("telegram", tenant.tenant, 404, "This tenant has no Telegram channel.")
         try:
             secret = telegram_secret(service.box, tenant.tenant, section.bot_id)
             telegram.check_secret(request.headers.get("x-telegram-bot-api-secret-token"), secret)
         except Refused as refused:
-            log.warning("a webhook for telegram of tenant %s was refused: %s", tenant.tenant, refused)
-            raise Problem(403, FORBIDDEN) from refused
+            raise refusal("telegram", tenant.tenant, 403, refused) from refused
         update = await read_json(request, telegram.LARGEST)
         try:
             incoming = await read_update(update, tenant.tenant, section)
@@ -87,20 +92,22 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
         return telegram.read_update(update, tenant, bot, bot_names[bot])
 
     async def signed_form(request: Request) -> tuple[TenantConfig, WhatsAppSection, list[tuple[str, str]]]:
-        tenant = await find(request)
+        tenant = await find(request, "whatsapp")
         section = tenant.channels.whatsapp
         if section is None:
-            raise Problem(404, "This tenant has no WhatsApp channel.")
+            raise refusal("whatsapp", tenant.tenant, 404, "This tenant has no WhatsApp channel.")
         body = await read_body(request)
         try:
             form = parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=200)
         except ValueError as problem:
-            raise Problem(403, FORBIDDEN) from problem
+            raise refusal("whatsapp", tenant.tenant, 403, "The body is no form in UTF-8.") from problem
+        url = _signed_url(request, settings)
         try:
-            signature.check(section, _signed_url(request, settings), form, request.headers)
+            signature.check(section, url, form, request.headers)
         except Refused as refused:
-            log.warning("a webhook for whatsapp of tenant %s was refused: %s", tenant.tenant, refused)
-            raise Problem(403, FORBIDDEN) from refused
+            path, query, _ = url.partition("?")
+            words = f"{refused} The public URL here is {path!r}{', with a query' if query else ''}"
+            raise refusal("whatsapp", tenant.tenant, 403, words) from refused
         return tenant, section, form
 
     async def on_whatsapp(request: Request) -> Response:
@@ -108,7 +115,7 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
         try:
             inbound = whatsapp.read_message(section, tenant.tenant, form)
         except Refused as refused:
-            raise Problem(403, FORBIDDEN) from refused
+            raise refusal("whatsapp", tenant.tenant, 403, refused) from refused
         except Malformed:
             return Response(status_code=204)
         await receive(service, inbound)
@@ -123,7 +130,7 @@ def hook_routes(service: Service, settings: Settings) -> list[Route]:
         try:
             status = whatsapp.read_status(section, form)
         except Refused as refused:
-            raise Problem(403, FORBIDDEN) from refused
+            raise refusal("whatsapp", tenant.tenant, 403, refused) from refused
         except Malformed:
             return Response(status_code=204)
         channel = await service.channel(tenant, "whatsapp")

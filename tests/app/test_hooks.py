@@ -213,19 +213,31 @@ async def test_a_signature_that_does_not_fit_gets_403_and_leaves_no_row(
     before = await rows(house)
     assert is_a_problem(await http.post(ON_WHATSAPP, **request), 403)
     assert await rows(house) == before
-    assert "a webhook for whatsapp of tenant acme was refused" in caplog.text
+    assert "a webhook for whatsapp of tenant 'acme' was refused" in caplog.text
+
+
+async def test_the_log_names_the_address_for_which_a_signature_does_not_fit_without_what_its_query_says(
+    house: House, http: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = signed("https://other.example/hooks/whatsapp/acme?key=hunter2", TWILIO.inbound_form("hello"))
+    assert is_a_problem(await http.post(ON_WHATSAPP + "?key=hunter2", **request), 403)
+    assert f"The public URL here is {HERE!r}, with a query" in caplog.text
+    assert "hunter2" not in caplog.text
+    await http.post(ON_WHATSAPP, **request)
+    assert f"The public URL here is {HERE!r}\n" in caplog.text
 
 
 @pytest.mark.parametrize(
     "fields", [{"AccountSid": "AC" + "b" * 32}, {"To": "whatsapp:+14150000000"}], ids=["account", "sender"]
 )
 async def test_a_message_for_another_account_or_sender_gets_403_and_leaves_no_row(
-    house: House, http: httpx.AsyncClient, fields: dict[str, str]
+    house: House, http: httpx.AsyncClient, fields: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     before = await rows(house)
     form = TWILIO.inbound_form("hello", **fields)
     assert is_a_problem(await http.post(ON_WHATSAPP, **signed(HERE, form)), 403)
     assert await rows(house) == before
+    assert "a webhook for whatsapp of tenant 'acme' was refused" in caplog.text
 
 
 async def test_the_same_message_again_is_one_turn(house: House, http: httpx.AsyncClient) -> None:
@@ -382,6 +394,24 @@ async def exchange(listener: socket.socket, request: bytes) -> bytes:
         answer = await reader.read()
     writer.close()
     return answer
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("telegram/nobody", "a webhook for telegram of tenant 'nobody' was refused: There is no such tenant."),
+        ("whatsapp/nobody", "a webhook for whatsapp of tenant 'nobody' was refused: There is no such tenant."),
+        ("whatsapp/nobody/status/1", "a webhook for whatsapp of tenant 'nobody' was refused: There is no such tenant."),
+        ("telegram/a%0Ab" + "c" * 90, "a webhook for telegram of tenant 'a\\nb" + "c" * 37 + "' was refused"),
+        ("telegram/demo", "a webhook for telegram of tenant 'demo' was refused: This tenant has no Telegram channel."),
+        ("whatsapp/demo", "a webhook for whatsapp of tenant 'demo' was refused: This tenant has no WhatsApp channel."),
+    ],
+)
+async def test_what_comes_for_nobody_is_logged(
+    house: House, http: httpx.AsyncClient, caplog: pytest.LogCaptureFixture, path: str, said: str
+) -> None:
+    assert is_a_problem(await http.post(f"/hooks/{path}", json=update()), 404)
+    assert said in caplog.text
 
 
 async def test_an_address_of_nobody_gets_404(house: House, http: httpx.AsyncClient) -> None:
