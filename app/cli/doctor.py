@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 from sqlalchemy import text
@@ -49,6 +50,10 @@ async def _doctor(settings: Settings, as_json: bool) -> None:
         note("model", True, settings.model or "the offline stand-in; set VUELVO_MODEL to connect a real model")
     except UnknownModel as problem:
         note("model", False, f"VUELVO_MODEL: {problem}")
+    url = settings.public_url or ""
+    if url.startswith("http://") and urlsplit(url).hostname not in ("localhost", "127.0.0.1", "::1"):
+        words = f"VUELVO_PUBLIC_URL is {url}: Telegram and Twilio refuse http, make it https"
+        note("public address", True, words, is_warning=True)
     note("time zones", True, f"tzdata {metadata.version('tzdata')}")
     if as_json:
         click.echo(json.dumps(checks, ensure_ascii=False, indent=2))

@@ -109,6 +109,20 @@ async def test_the_doctor_says_what_is_well_and_what_is_not(shell: Shell) -> Non
     assert "VUELVO_MODEL" in said
 
 
+@pytest.mark.parametrize(
+    ("public_url", "warns"),
+    [("http://bot.example", True), ("https://bot.example", False), ("http://localhost:8000", False)],
+)
+async def test_the_doctor_warns_of_a_public_address_that_no_webhook_comes_to(
+    shell: Shell, public_url: str, warns: bool
+) -> None:
+    code, said = await shell.run("doctor", VUELVO_PUBLIC_URL=public_url)
+    warning = (
+        "warn public address: VUELVO_PUBLIC_URL is http://bot.example: Telegram and Twilio refuse http, make it https"
+    )
+    assert (code, warning in said, "public address" in said) == (0, warns, warns)
+
+
 async def test_the_doctor_sees_that_nobody_does_what_is_due_and_a_whatsapp_that_nobody_can_call(
     shell: Shell, database: Database
 ) -> None:
