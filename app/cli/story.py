@@ -38,12 +38,16 @@ class Send:
     reason: str | None
     provider_id: str | None
     provider_status: str | None
+    template: str | None
 
     def told(self) -> str:
         """Return it in words."""
         came = " ".join(word for word in (self.outcome or "begun", self.provider_id) if word)
+        template = f", by template {self.template}" if self.template else ""
         later = f", {self.provider_status} by now" if self.provider_status else ""
-        return f"part {self.part}, attempt {self.attempt}: {came}{later}" + (f": {self.reason}" if self.reason else "")
+        return f"part {self.part}, attempt {self.attempt}: {came}{template}{later}" + (
+            f": {self.reason}" if self.reason else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ async def read(connection: AsyncConnection, task: Found) -> Story:
             deliveries.c.reason,
             deliveries.c.provider_id,
             deliveries.c.provider_status,
+            deliveries.c.template,
         )
         .where(
             deliveries.c.bucket == bucket_of(task.tenant),

@@ -243,7 +243,10 @@ async def test_a_task_is_shown_with_its_story_its_sends_among_it_and_nothing_of_
     for attempt in range(2):
         async with database.transaction() as connection:
             await settle.open_door(connection, CLOCK, saying, "Call Ana")
-            delivery = await deliveries.start(connection, "acme", conversation, booked.id, 0, "whatsapp")
+            template = "HX1" if attempt else None
+            delivery = await deliveries.start(
+                connection, "acme", conversation, booked.id, 0, "whatsapp", template=template
+            )
         async with database.transaction() as connection:
             if attempt == 0:
                 await deliveries.end(
@@ -275,13 +278,14 @@ async def test_a_task_is_shown_with_its_story_its_sends_among_it_and_nothing_of_
         "retried: eva: the number was mended",
         "claimed by w",
         "sending",
-        "part 1, attempt 2: accepted SM1, delivered by now",
+        "part 1, attempt 2: accepted SM1, by template HX1, delivered by now",
         "fired: delivered (message 3)",
     ]
     whole = await shell.json("tasks", "get", str(booked.id))
     assert [event["event"] for event in whole["events"]][-1] == "fired"
-    assert [(send["attempt"], send["outcome"], send["provider_status"]) for send in whole["deliveries"]] == [
-        (1, "rejected", None),
-        (2, "accepted", "delivered"),
+    fields = ("attempt", "outcome", "provider_status", "template")
+    assert [tuple(send[field] for field in fields) for send in whole["deliveries"]] == [
+        (1, "rejected", None, None),
+        (2, "accepted", "delivered", "HX1"),
     ]
     assert "payload" not in whole
