@@ -10,18 +10,23 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from agent.language import detect
 from agent.phrases import phrase
 from agent.tools.schedule_followup import local_time
 from app.service import Service, language_of, voice_of
 from app.tenants_file import TenantConfig
+from channels import optout
 from channels.telegram.commands import MENU, Command
+from channels.telegram.commands import read as read_command
 from scheduler.cancel import cancel
 from scheduler.find import Found, pending_followups
-from store import conversations
+from store import conversations, messages
 from store.conversations import Conversation
 
 ABOUT = 200
 """Characters of what a follow-up is about, in a list."""
+LAST = 20
+"""Messages, the assistant's among them, that are looked at for the language the customer uses."""
 
 
 def menu(tenant: TenantConfig) -> Mapping[str, Mapping[str, str]]:
@@ -38,12 +43,25 @@ async def obey(
     """Do what a command asks for, in this conversation alone, and return what is to be said of it, as a turn's payload."""
     found = await conversations.find(connection, tenant.tenant, conversation)
     assert found is not None  # it has just been opened
-    # By what is known of the customer: of which language the command is tells nothing.
-    language = language_of(tenant, found, "")
+    language = await last_language(connection, tenant, found)
     if command.name == "cancel" and command.number is not None:
         name, words = await _cancel(service, connection, tenant, found, language, command.number)
         return {"phrase": name, "language": language, "words": words}
     return {"phrase": "pending" if command.name == "cancel" else command.name, "language": language}
+
+
+async def last_language(connection: AsyncConnection, tenant: TenantConfig, conversation: Conversation) -> str:
+    """Return the tenant's language that the customer last used, as far as their last messages tell.
+
+    Of which language a command is, or a word such as STOP, tells nothing.
+    """
+    language = language_of(tenant, conversation, "")
+    last = await messages.read(connection, tenant.tenant, conversation.id, before=conversation.last_seq + 1, limit=LAST)
+    for said in (message.text for message in last if message.role == "customer"):
+        if read_command(said) is None and optout.read(said, tenant.languages, tenant.opt_out) is None:
+            told = detect(said, language)
+            language = told if told in tenant.languages else language
+    return language
 
 
 async def _cancel(

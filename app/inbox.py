@@ -215,7 +215,7 @@ async def _grant(
         found = await conversations.find(connection, tenant.tenant, conversation)
         assert found is not None
         said = {"phrase": "opted_out" if wish == "stop" else "opted_in"}
-        language = language_of(tenant, found, inbound.text)
+        language = await commands.last_language(connection, tenant, found)
         await _book_words(service, connection, inbound, conversation, said | {"language": language})
 
 

@@ -79,6 +79,28 @@ async def test_whoever_comes_back_is_welcomed_once_and_can_book(office: Office) 
     assert task.state == "scheduled"
 
 
+@pytest.mark.parametrize(
+    ("said", "gone", "back"),
+    [
+        ("Hola, quiero que me avise mañana", "Hecho: Acme no le escribirá más.", "Bienvenido de nuevo"),
+        ("Olá, você pode me avisar amanhã?", "Feito: Acme não vai mais lhe escrever.", "Que bom ter você de volta"),
+        ("12345", "Done: Acme will not write to you any more.", "Welcome back"),
+    ],
+)
+async def test_both_are_confirmed_in_the_language_that_the_customer_last_used(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer, said: str, gone: str, back: str
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio, "Hello.", "Hello again.") as office:
+        await office.hears("good morning")
+        await office.hears(said)
+        await office.hears("STOP")
+        await office.goes_by(timedelta(seconds=6))
+        await office.hears("START")
+        assert [words.startswith(start) for words, start in zip(office.sent[2:], (gone, back), strict=True)] == [
+            True
+        ] * 2
+
+
 async def test_a_message_that_only_mentions_the_word_is_answered(office: Office) -> None:
     await office.hears("please stop sending me the old price, remind me of the new one")
     assert office.sent == ["Booked."]
