@@ -20,7 +20,7 @@ from agent.section import AgentSection
 from channels.optout import OptOutSection
 from channels.telegram.bot import TelegramSection
 from channels.web.section import WebSection
-from channels.whatsapp.section import WhatsAppSection
+from channels.whatsapp.section import WhatsAppSection, wrong_templates
 from scheduler.when import known_zone
 from store.secrets import PREFIX, SecretBox, WrongKey
 
@@ -333,8 +333,11 @@ class _Document:
             config = TenantConfig.model_validate(data)
         except ValidationError as error:
             for line in error.errors(include_input=False, include_context=False):
-                self._refuse_field(line["loc"], line["msg"], data)
+                place = tuple(part for part in line["loc"] if part != "[key]")  # the library's word for a wrong name
+                self._refuse_field(place, line["msg"], data)
             return None
+        for field, words in wrong_templates(config.channels.whatsapp, config.languages):
+            self._refuse(("channels", "whatsapp", "templates", *field), words)
         return None if self.problems else config
 
     def line_of(self, place: Place) -> int:
@@ -472,8 +475,8 @@ def _dotted(place: Place) -> str:
 
 
 def _shown_place(place: Place) -> str:
-    # What stands where a field's name should may be a secret; a name has no digits.
-    is_name = [isinstance(part, int) or re.fullmatch(r"[A-Za-z_ -]{1,40}", part) for part in place]
+    # What stands where a field's name should may be a secret; a name has no digits, a place of a template no more than two.
+    is_name = [isinstance(part, int) or re.fullmatch(r"[A-Za-z_ -]{1,40}|[0-9]{1,2}", part) for part in place]
     return _dotted(tuple(part if fits else "…" for part, fits in zip(place, is_name, strict=True)))
 
 

@@ -1,10 +1,11 @@
 """The `whatsapp` section of a tenant's file."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     Field,
@@ -13,6 +14,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from channels.message import OnUnknown
@@ -31,6 +33,18 @@ def _sender(value: object) -> object:
     return address
 
 
+def _like(pattern: str, words: str) -> tuple[AfterValidator, FieldInfo]:
+    """Return what checks a text by a pattern, says in words what it should be, and tells editors the pattern."""
+
+    def check(given: str) -> str:
+        if re.fullmatch(pattern, given) is None:
+            raise ValueError(words)
+        return given
+
+    return AfterValidator(check), Field(json_schema_extra={"pattern": f"^{pattern}$"})
+
+
+HEX = "32 digits and letters a-f"
 Token = Annotated[SecretStr, Field(min_length=1)]
 
 
@@ -46,10 +60,12 @@ class Template(BaseModel, extra="forbid", frozen=True):
     follows when the customer taps its button or writes.
     """
 
-    sid: Annotated[str, Field(pattern="^HX[0-9a-fA-F]{32}$")]
-    language: Annotated[str, Field(pattern="^[a-z]{2}$")]
+    sid: Annotated[str, *_like("HX[0-9a-fA-F]{32}", f"this is not a template of Twilio: HX and {HEX}")]
+    language: Annotated[str, *_like("[a-z]{2}", "write two small letters, as in es")]
     purpose: Literal["followup", "notice"] = "followup"
-    variables: Mapping[Annotated[str, Field(pattern="^[1-9][0-9]?$")], Word] = {}
+    variables: Mapping[
+        Annotated[str, *_like("[1-9][0-9]?", 'a place is named by its number, from 1 on, as in "1"')], Word
+    ] = {}
 
     @property
     def is_whole(self) -> bool:
@@ -60,7 +76,7 @@ class Template(BaseModel, extra="forbid", frozen=True):
 class WhatsAppSection(BaseModel, extra="forbid", frozen=True):
     """One tenant's WhatsApp sender at Twilio. What is wrong with it is said without repeating any value."""
 
-    account_sid: Annotated[str, Field(pattern="^AC[0-9a-fA-F]{32}$")]
+    account_sid: Annotated[str, *_like("AC[0-9a-fA-F]{32}", f"this is not an account SID of Twilio: AC and {HEX}")]
     auth_token: Token
     previous_auth_token: Token | None = None
     """While a token is being rotated: webhooks signed with it are still taken, nothing is sent with it."""
@@ -106,3 +122,21 @@ class WhatsAppSection(BaseModel, extra="forbid", frozen=True):
                 for line in error.errors(include_input=False, include_url=False)
             ]
         raise ValidationError.from_exception_data(cls.__name__, clean)
+
+
+def wrong_templates(
+    section: WhatsAppSection | None, languages: Sequence[str]
+) -> Iterator[tuple[tuple[int | str, ...], str]]:
+    """Yield where among a section's templates one stands by which nothing could be sent, and why, as the file alone shows.
+
+    Only a file that is applied is refused for it: what was stored before goes on being read.
+    """
+    for index, template in enumerate(section.templates if section else ()):
+        if template.language not in languages:
+            spoken = ", ".join(languages)
+            yield (index, "language"), f"this tenant speaks {spoken}: add {template.language} to languages first"
+        numbers = {int(number) for number in template.variables}
+        missing = ", ".join(str(number) for number in range(1, max(numbers, default=0)) if number not in numbers)
+        if missing:
+            are = "are" if "," in missing else "is"
+            yield (index, "variables"), f"its places begin at 1 and leave none out: {missing} {are} missing"

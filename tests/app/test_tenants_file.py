@@ -282,6 +282,58 @@ def test_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
         load_file(tmp_path, {})
 
 
+WITH_TEMPLATES = f"""\
+languages: [es, en]
+channels:
+  whatsapp:
+    account_sid: AC{"0" * 32}
+    auth_token: t
+    sender: "+14155238886"
+    templates:
+      - sid: HX{"1" * 32}
+        language: es
+        variables: {{"1": name, "2": about}}
+      - sid: HX{"2" * 32}
+        language: en
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (
+            "language: en",
+            "language: pt",
+            "15: …templates.1.language: this tenant speaks es, en: add pt to languages first",
+        ),
+        ('{"1"', '{"0"', '13: …templates.0.variables.0: a place is named by its number, from 1 on, as in "1"'),
+        ('{"1"', "{first", '13: …templates.0.variables.first: a place is named by its number, from 1 on, as in "1"'),
+        ('{"1"', '{"3"', "13: …templates.0.variables: its places begin at 1 and leave none out: 1 is missing"),
+        ('"2"', '"5"', "13: …templates.0.variables: its places begin at 1 and leave none out: 2, 3, 4 are missing"),
+        ("about", "phone", "13: …templates.0.variables.2: it must be 'name', 'about', 'text', 'business' or 'time'"),
+        ("HX1", "HY1", "11: …templates.0.sid: this is not a template of Twilio: HX and 32 digits and letters a-f"),
+        ("language: en", "language: english", "15: …templates.1.language: write two small letters, as in es"),
+        (
+            "AC0",
+            "0",
+            "7: channels.whatsapp.account_sid: this is not an account SID of Twilio: AC and 32 digits and letters a-f",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_template_is_said_in_words(file: Path, old: str, new: str, problem: str) -> None:
+    assert len(load(file, SHORT + WITH_TEMPLATES)) == 1
+    (said,) = refused(file, SHORT + WITH_TEMPLATES.replace(old, new, 1))
+    assert said.startswith("acme.yaml:" + problem.replace("…", "channels.whatsapp."))
+
+
+def test_a_template_that_is_not_sent_by_keeps_no_stored_tenant_from_being_read(file: Path) -> None:
+    (config,) = load(file, SHORT + WITH_TEMPLATES)
+    stored = to_stored(config, BOX)
+    stored["languages"] = ["es"]
+    stored["channels"]["whatsapp"]["templates"][0]["variables"] = {"2": "name"}
+    assert from_stored(stored, BOX).languages == ("es",)
+
+
 def test_names_of_variables_are_replaced_and_can_be_written_plainly(file: Path) -> None:
     text = SHORT + "agent:\n  instructions: ${GREETING} costs $5, written $${GREETING}\n  history: ${HISTORY}\n"
     (config,) = load(file, text, {"GREETING": "Tea ${x}", "HISTORY": "12"})
