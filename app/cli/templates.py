@@ -144,7 +144,11 @@ async def _submit(settings: Settings, tenant: str, draft: Draft, as_json: bool) 
             )
         for one in await account.contents.find_all():
             if (one.name, one.language) == (draft.name, draft.language) and one.status != "unsubmitted":
-                fail(f"--name: there is {one.sid} of this name in {one.language} already, {one.status} at Meta", 2)
+                fail(
+                    f"--name: there is {one.sid} of this name in {one.language} already, {one.status} at Meta:"
+                    " nothing was submitted: choose another --name",
+                    2,
+                )
         made = await account.contents.submit(draft, account.tenant.name)
     template = {"sid": made.sid, "language": language, "variables": dict(draft.places)}
     if as_json:

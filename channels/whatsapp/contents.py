@@ -8,6 +8,7 @@ What Meta would refuse is found before anything is made:
 | language | one that Meta has: there is no plain Portuguese                                                          |
 | body     | 1,024 characters, with what stands in the places; places are `{{1}}`, `{{2}}`… with none left out, words |
 |          | before, after and between them, and for x of them at least 2x + 1 words                                  |
+| place    | each place of the body, and no other, with what stands there                                             |
 | button   | 20 characters, no place in it                                                                            |
 
 https://www.twilio.com/docs/content/using-variables-with-content-api
@@ -128,7 +129,7 @@ def _problems_of_body(draft: Draft) -> Iterator[str]:
     if set(numbers) != set(range(1, len(set(numbers)) + 1)):
         yield "body: number the places {{1}}, {{2}}, {{3}} without leaving one out"
     elif set(draft.places) != {str(number) for number in numbers}:
-        yield "body: say of each of its places, and of no other, what stands there"
+        yield "place: say of each place in the body, and of no other, what stands there, as in 1=name"
     if not _has_words(around[0]) or not _has_words(around[-1]):
         yield "body: Meta wants words before the first place and after the last one; a full stop is none"
     if not all(map(_has_words, around[1:-1])):
@@ -181,8 +182,9 @@ def gaps(section: WhatsAppSection, languages: Sequence[str]) -> dict[str, str]:
             " is to be booked"
         }
     return {
-        language: f"no template in {language!r}: a follow-up in it that comes when the 24 hours are over waits until the"
-        f" customer writes, for {section.hold_days} days at most"
+        language: f"no template in {language!r}: a follow-up in it for later than 24 hours after the customer's last message"
+        " is refused when it is to be booked; one that is late all the same waits until the customer writes, for"
+        f" {section.hold_days} days at most"
         for language in languages
         if language not in named
     }

@@ -81,7 +81,8 @@ async def test_what_is_submitted_is_printed_as_the_file_takes_it_and_listed_unti
     told = await shell.json("templates", "status", sid, "--tenant", "acme")
     assert (told["status"], told["name"], told["category"]) == ("approved", "answer_ready", "UTILITY")
     code, said = await shell.run("templates", "submit", *words())
-    assert (code, said) == (2, f"vuelvo: --name: there is {sid} of this name in es already, approved at Meta")
+    taken = f"vuelvo: --name: there is {sid} of this name in es already, approved at Meta"
+    assert (code, said) == (2, f"{taken}: nothing was submitted: choose another --name")
 
 
 async def test_the_list_marks_what_is_named_and_not_there_or_not_approved_and_what_the_file_lacks(
@@ -127,6 +128,7 @@ async def test_what_is_asked_wrongly_is_named_and_makes_nothing(shell: Shell, tw
         ({"language": "pt"}, ["--language: Meta has no plain Portuguese"]),
         ({"language": "pt_BR"}, ["--language: acme speaks es, en, not pt"]),
         ({"place": "1=phone"}, ["--place", "1=phone", "name, about, text"]),
+        ({"place": "3=name"}, ["vuelvo: --place: say of each place in the body", "Nothing was submitted."]),
         ({"tenant": "demo"}, ["there is no tenant 'demo' with a WhatsApp channel"]),
         ({"category": "AUTHENTICATION"}, ["--category"]),
     ]

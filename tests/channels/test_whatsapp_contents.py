@@ -110,8 +110,8 @@ def test_a_text_that_will_hold_a_whole_message_leaves_it_its_room() -> None:
         ({"button": ""}, "button: write at least one"),
         ({"button": "Show me the whole answer"}, "at most 20"),
         ({"button": "Show {{1}}"}, "button: nothing can stand"),
-        ({"places": {"1": "name"}}, "body: say of each of its places"),
-        ({"places": {"1": "name", "2": "about", "3": "time"}}, "body: say of each of its places"),
+        ({"places": {"1": "name"}}, "place: say of each place in the body"),
+        ({"places": {"1": "name", "2": "about", "3": "time"}}, "place: say of each place in the body"),
     ],
 )
 def test_what_else_meta_would_refuse_is_named(wrong: dict[str, Any], says: str) -> None:
@@ -299,7 +299,10 @@ def test_a_language_without_a_template_is_told_with_what_happens_then() -> None:
     assert "refused when it is to be booked" in gaps(none, ["es"])[""]
     one = section_for(twilio, templates=[NAMED], hold_days=7)
     assert list(gaps(one, ["es", "en", "pt"])) == ["es", "pt"]
-    assert "waits until the customer writes, for 7 days at most" in gaps(one, ["es"])["es"]
+    assert gaps(one, ["es"])["es"] == (
+        "no template in 'es': a follow-up in it for later than 24 hours after the customer's last message is refused when it"
+        " is to be booked; one that is late all the same waits until the customer writes, for 7 days at most"
+    )
     assert gaps(one, ["en"]) == {}
     only_notice = section_for(twilio, templates=[NAMED.model_copy(update={"purpose": "notice"})])
     assert list(gaps(only_notice, ["en"])) == [""]
