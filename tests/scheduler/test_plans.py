@@ -142,6 +142,7 @@ QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
             "error": None,
             "is_fault": False,
             "is_unsent": False,
+            "is_mended": False,
             "words": None,
             "message_seq": None,
             "keep": None,
@@ -238,9 +239,13 @@ async def peopled(database: Database) -> Database:
         await connection.execute(
             text("insert into conversations (bucket, tenant, contact) select bucket, tenant, id from contacts offset 1")
         )
-        await connection.execute(text(THEIR_TASKS))
-        for table in ("tasks", "conversations", "contacts"):
+        for table in (
+            "contacts",
+            "conversations",
+        ):  # a foreign key is else looked up as it was when they were all but empty
             await connection.execute(text(f"analyze {table}"))
+        await connection.execute(text(THEIR_TASKS))
+        await connection.execute(text("analyze tasks"))
     return database
 
 
