@@ -28,6 +28,7 @@ from scheduler.find import count_troubled, oldest_due, pending_followups
 from scheduler.task import TROUBLED
 from scheduler.when import LONGEST_LEAD, known_zone
 from store import conversations
+from web_widget.listeners import Listeners
 from web_widget.page import demo_page
 from web_widget.routes import routes as widget_routes
 from web_widget.web import Pending, Web, WebTenant
@@ -37,17 +38,7 @@ log = logging.getLogger(__name__)
 
 def application(running: Running) -> Starlette:
     """Return the ASGI application of a running service."""
-    service = running.service
-    web = Web(
-        database=service.database,
-        signals=service.signals,
-        find_tenant=partial(_find_web_tenant, service),
-        receive=partial(receive, service),
-        pending=partial(_pending, service),
-        cancel=partial(_cancel, service),
-        stopping=running.stopping,
-        longest_lead=LONGEST_LEAD,
-    )
+    service, web = running.service, web_of(running)
     return Starlette(
         routes=[
             Route("/", demo_page(web, "demo")),
@@ -56,6 +47,22 @@ def application(running: Running) -> Starlette:
             *widget_routes(web),
         ],
         exception_handlers=_HANDLERS,
+    )
+
+
+def web_of(running: Running) -> Web:
+    """Return what the widget needs of a running service."""
+    service = running.service
+    return Web(
+        database=service.database,
+        signals=service.signals,
+        find_tenant=partial(_find_web_tenant, service),
+        receive=partial(receive, service),
+        pending=partial(_pending, service),
+        cancel=partial(_cancel, service),
+        stopping=running.stopping,
+        longest_lead=LONGEST_LEAD,
+        listeners=Listeners(service.database, service.signals, running.stopping),
     )
 
 

@@ -28,8 +28,9 @@ from app.sent import is_told_of
 from app.service import Service, language_of, voice_of
 from app.speak import Speech
 from app.tenants_file import TenantConfig
-from app.writing import shown
+from app.writing import Page, shown
 from channels import optout
+from channels.channel import Channel
 from channels.message import REACHABLE, Inbound, Incoming, Membership, Moved, Origin, Received
 from channels.optout import Wish
 from channels.telegram.commands import Command
@@ -267,11 +268,19 @@ async def answer(service: Service, task: Task) -> None:
         async with service.database.transaction() as connection:
             await settle.skip(connection, service.clock, task, "nothing left to answer")
         return
-    channel = None if read.conversation.channel == "web" else await service.channel(tenant, read.conversation.channel)
-    async with shown(service, channel, read.conversation, task) as show:
+    async with shown(await _screen(service, tenant, read, task), read.conversation, task) as show:
         # What failed may have failed in streaming, which not every model and server can; then it is asked for whole.
         speech = await _write(service, tenant, read, task, show if task.attempt == 1 else None)
     await speech.say()
+
+
+async def _screen(service: Service, tenant: TenantConfig, read: "_Read", task: Task) -> Channel | Page:
+    """Return where the customer can see that an answer is being written."""
+    if read.conversation.channel != "web":
+        return await service.channel(tenant, read.conversation.channel)
+    web = tenant.channels.web
+    has_drafts = web is not None and web.drafts
+    return Page(service, read.conversation, read.unanswered[-1].seq, has_drafts=has_drafts, is_first=task.attempt == 1)
 
 
 @dataclass(frozen=True, slots=True)

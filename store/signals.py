@@ -13,7 +13,7 @@ import random
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import psycopg
 from sqlalchemy import text
@@ -77,7 +77,7 @@ class Signals:
     ) -> None:
         """`probe_every` and `probe_limit` are seconds."""
         self._database, self._probe_every, self._probe_limit = database, probe_every, probe_limit
-        self._subscriptions: dict[str, set[Subscription]] = defaultdict(set)
+        self._listeners: dict[str, set[Callable[[], None]]] = defaultdict(set)
         self._unsent: set[str] = set()
         self._unsent_now = asyncio.Event()
         self._teller: int | None = None
@@ -100,13 +100,19 @@ class Signals:
     def subscribe(self, topic: str) -> Iterator[Subscription]:
         """Hear hints on a topic for as long as the block runs."""
         subscription = Subscription()
-        self._subscriptions[topic].add(subscription)
-        try:
+        with self.calling(topic, subscription.set):
             yield subscription
+
+    @contextlib.contextmanager
+    def calling(self, topic: str, listener: Callable[[], None]) -> Iterator[None]:
+        """Call `listener` at each hint on a topic for as long as the block runs; no other block may be given the same one."""
+        self._listeners[topic].add(listener)
+        try:
+            yield
         finally:
-            self._subscriptions[topic].discard(subscription)
-            if not self._subscriptions[topic]:
-                del self._subscriptions[topic]
+            self._listeners[topic].discard(listener)
+            if not self._listeners[topic]:
+                del self._listeners[topic]
 
     def hint(self, topic: str) -> None:
         """Tell listeners, here at once and elsewhere soon. Call it after the commit, never inside a transaction."""
@@ -116,11 +122,11 @@ class Signals:
             self._unsent_now.set()
 
     def _wake(self, topic: str) -> None:
-        for subscription in self._subscriptions.get(topic, ()):
-            subscription.set()
+        for listener in self._listeners.get(topic, ()):
+            listener()
 
     def _wake_all(self) -> None:
-        for topic in self._subscriptions:
+        for topic in self._listeners:
             self._wake(topic)
 
     async def _tell(self) -> None:

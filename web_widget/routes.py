@@ -23,7 +23,7 @@ from store.blank import is_blank
 from web_widget.bubbles import LAST_SEQ, bubble, instant
 from web_widget.page import Handler, serve_page, serve_script
 from web_widget.sessions import find_session, open_session
-from web_widget.stream import MOST_STREAMS, events
+from web_widget.stream import events
 from web_widget.web import Web, WebTenant
 
 log = logging.getLogger(__name__)
@@ -212,12 +212,6 @@ async def _stream(web: Web, tenant: WebTenant, request: Request) -> Response:
     if _DIGITS.fullmatch(last) and int(last) <= LAST_SEQ:
         after = int(last)
     conversation = await _conversation(web, tenant, request)
-    if web.streams[conversation] >= MOST_STREAMS:
-        raise Problem(
-            429,
-            f"This conversation has {MOST_STREAMS} streams open, the most: close one.",
-            headers={"retry-after": "10"},
-        )
     return StreamingResponse(
         events(web, tenant.name, conversation, after),
         media_type="text/event-stream",

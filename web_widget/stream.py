@@ -5,52 +5,63 @@ connection is held. Events:
 
 - `message`, with its sequence number as `id`: what a browser sends back as `Last-Event-ID` when it reconnects
 - `typing`: an answer is being written, until it comes or 30 seconds pass
+- `delta`: more of the words of that answer, or with `is_first` all there are. It is no message: the next message of the
+  assistant takes its place, and the end of `typing` takes it away
 - `seen`: up to where the visitor has seen, on this or another page
 """
 
 import asyncio
 import json
 import logging
+import random
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from store import messages
-from store.conversations import conversations
-from store.database import bucket_of
+from store.database import bucket_of, sql
 from store.messages import Message
-from web_widget.bubbles import LAST_SEQ, bubble
+from web_widget.bubbles import bubble
+from web_widget.listeners import Listener
 from web_widget.web import Web
 
 log = logging.getLogger(__name__)
 
 KEEP_ALIVE = 10.0
 """Seconds of silence after which a comment is sent; a browser takes a connection silent for 25 s for dead."""
-LOOK_AGAIN = 5.0
-"""Seconds between two looks while hints are proven to arrive."""
-LOOK_AGAIN_DEAF = 1.0
-"""Seconds between two looks while they are not."""
 TYPING_LASTS = 30.0
 """Seconds after which an answer announced as being written is no longer believed in."""
-MOST_STREAMS = 10
-"""Streams of one conversation, each of which holds a connection: as many tabs as anybody has open."""
+LONGEST = 900.0
+"""Seconds after which a stream ends at the latest: the browser connects again, and is asked again for its token."""
 PAGE = 100
 """Messages read at once."""
 
-_A_WHILE = 3600.0
+# What is being written is only asked for when there is a hint of it, and at first, when a hint may have come too early to be heard.
+STATE = """
+select v.last_seq, v.seen_seq, d.text,
+       :is_written and exists (
+         select from messages m
+          where m.bucket = v.bucket and m.tenant = v.tenant and m.conversation = v.id
+            and m.seq > v.answered_seq and m.role = 'customer')
+  from conversations v
+  left join drafts d on :is_written and d.bucket = v.bucket and d.tenant = v.tenant and d.conversation = v.id
+                    and d.answers > v.answered_seq and d.at > now() - make_interval(secs => :typing_lasts)
+ where v.bucket = :bucket and v.tenant = :tenant and v.id = :conversation
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What one look at the log found."""
+    """What one look at the conversation found."""
 
     messages: Sequence[Message]
     seen: int
+    draft: str
+    """What there is of the answer that is being written."""
     is_unanswered: bool
-    """Whether the last word is the visitor's; only looked up when asked for."""
+    """Whether the customer waits for an answer. Like the draft only looked up when asked for."""
 
 
 async def events(
@@ -61,98 +72,78 @@ async def events(
     *,
     keep_alive: float = KEEP_ALIVE,
     typing_lasts: float = TYPING_LASTS,
+    longest: float = LONGEST,
 ) -> AsyncGenerator[str, None]:
-    """Yield the events of a conversation after a sequence number until the service stops or the conversation is gone."""
+    """Yield the events of a conversation after a sequence number until it is time to connect again.
+
+    That is when the service stops, when the conversation or the right to it may be gone, and after `longest` seconds.
+    """
     now = asyncio.get_running_loop().time
-    with (
-        # Before the first look, so that nothing said in between is missed.
-        web.signals.subscribe(f"message {conversation}") as news,
-        web.signals.subscribe(f"typing {conversation}") as typing,
-    ):
-        # These live on from wait to wait: a wait that is cancelled forgets its hint.
-        stop_told = asyncio.create_task(web.stopping.wait())
-        news_told = asyncio.create_task(news.wait(_A_WHILE))
-        typing_told = asyncio.create_task(typing.wait(_A_WHILE))
-        web.streams[conversation] += 1
-        cursor, seen = after, -1
-        is_hinted, typing_until = False, 0.0
-        try:
+    ends_at = now() + longest * random.uniform(0.8, 1)  # noqa: S311 - spreads reconnects, no secret
+    typing_until, drafted = 0.0, ""
+    try:
+        with web.listeners.joined(tenant, conversation, after) as listener:
+            is_first = True
             yield ": welcome\n\n"
             spoke_at = now()
-            while not web.stopping.is_set():
+            while not web.stopping.is_set() and not listener.is_over and now() < ends_at:
+                is_told = listener.begin_look()
                 # Shielded, because a browser that leaves cancels this, and a cancelled read costs a connection.
-                look = await asyncio.shield(_look(web, tenant, conversation, cursor, ask_who_spoke_last=is_hinted))
+                look = await asyncio.shield(
+                    _look(web, listener, is_written=is_told or is_first, typing_lasts=typing_lasts)
+                )
                 if look is None:
                     return
+                is_first = False
                 chunks = [_event("message", bubble(message), message.seq) for message in look.messages]
                 if chunks:
-                    cursor = look.messages[-1].seq
-                is_answered = any(message.role == "assistant" for message in look.messages)
+                    listener.cursor = look.messages[-1].seq
+                if any(message.role == "assistant" for message in look.messages):
+                    drafted = ""
+                is_answered = any(message.kind == "reply" for message in look.messages)
                 if typing_until and (is_answered or now() >= typing_until):
-                    typing_until = 0.0
+                    typing_until, drafted = 0.0, ""
                     chunks.append(_event("typing", {"typing": False}))
                 # A hint may come late, even after the answer it announced.
-                if is_hinted and look.is_unanswered:
+                if look.is_unanswered and not is_answered and (is_told or look.draft):
                     if not typing_until:
                         chunks.append(_event("typing", {"typing": True}))
                     typing_until = now() + typing_lasts
-                if look.seen != seen:
-                    seen = look.seen
-                    chunks.append(_event("seen", {"seq": seen}))
+                    if look.draft != drafted:
+                        is_more = drafted != "" and look.draft.startswith(drafted)
+                        more = look.draft.removeprefix(drafted) if is_more else look.draft
+                        chunks.append(_event("delta", {"text": more, "is_first": not is_more}))
+                        drafted = look.draft
+                if look.seen != listener.seen:
+                    listener.seen = look.seen
+                    chunks.append(_event("seen", {"seq": look.seen}))
                 if not chunks and now() - spoke_at >= keep_alive:
                     chunks.append(": still here\n\n")
                 if chunks:
                     yield "".join(chunks)
                     spoke_at = now()
-                is_hinted = False
-                if len(look.messages) == PAGE:
-                    continue
-
-                until = spoke_at + keep_alive
-                if typing_until:
-                    until = min(until, typing_until)
-                longest = LOOK_AGAIN if web.signals.is_alive else LOOK_AGAIN_DEAF
-                await asyncio.wait(
-                    {stop_told, news_told, typing_told},
-                    timeout=max(min(longest, until - now()), 0),
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                if news_told.done():
-                    news_told = asyncio.create_task(news.wait(_A_WHILE))
-                if typing_told.done():
-                    is_hinted = typing_told.result()
-                    typing_told = asyncio.create_task(typing.wait(_A_WHILE))
-        except SQLAlchemyError as problem:
-            # The browser comes back by itself, and continues where it was.
-            log.warning(
-                "a stream of tenant %s ended: the database could not be read (%s)", tenant, type(problem).__name__
-            )
-        finally:
-            web.streams[conversation] -= 1
-            if not web.streams[conversation]:
-                del web.streams[conversation]
-            for told in (stop_told, news_told, typing_told):
-                told.cancel()
+                if len(look.messages) < PAGE:
+                    until = min(spoke_at + keep_alive, ends_at)
+                    await listener.wait((min(until, typing_until) if typing_until else until) - now())
+    except SQLAlchemyError as problem:
+        # The browser comes back by itself, and continues where it was.
+        log.warning("a stream of tenant %s ended: the database could not be read (%s)", tenant, type(problem).__name__)
 
 
-async def _look(web: Web, tenant: str, conversation: int, after: int, *, ask_who_spoke_last: bool) -> _Look | None:
+async def _look(web: Web, listener: Listener, *, is_written: bool, typing_lasts: float) -> _Look | None:
     """Read what is new; None when the conversation is gone."""
-    state = select(conversations.c.last_seq, conversations.c.seen_seq).where(
-        conversations.c.bucket == bucket_of(tenant),
-        conversations.c.tenant == tenant,
-        conversations.c.id == conversation,
-    )
-    async with web.database.transaction() as connection:
-        row = (await connection.execute(state)).first()
+    tenant, conversation, after = listener.tenant, listener.conversation, listener.cursor
+    given: dict[str, Any] = {"bucket": bucket_of(tenant), "tenant": tenant, "conversation": conversation}
+    given |= {"is_written": is_written, "typing_lasts": typing_lasts}
+    async with web.database.autocommit() as connection:
+        row = (await connection.execute(sql(STATE), given)).first()
         if row is None:
             return None
+        last, seen, draft, is_unanswered = row
         new: Sequence[Message] = ()
-        if row.last_seq > after:
+        if last > after:
             new = await messages.read(connection, tenant, conversation, after=after, limit=PAGE)
-        last: Sequence[Message] = ()
-        if ask_who_spoke_last:
-            last = await messages.read(connection, tenant, conversation, before=LAST_SEQ, limit=1)
-    return _Look(new, row.seen_seq, bool(last) and last[-1].role == "customer")
+    return _Look(new, seen, draft or "", is_unanswered)
 
 
 def _event(name: str, content: dict[str, Any], seq: int | None = None) -> str:

@@ -1,15 +1,15 @@
 """What the widget's routes are handed: they find, receive and cancel through functions given by whoever wires them."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from channels.message import Inbound, Received
 from channels.web.section import WebSection
 from store.database import Database
 from store.signals import Signals
+from web_widget.listeners import Listeners
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,5 +55,5 @@ class Web:
     """Set when the service shuts down: every stream ends."""
     longest_lead: timedelta
     """How far ahead something can be booked: until then a visitor must find back."""
-    streams: Counter[int] = field(default_factory=Counter)
-    """How many streams are open in this process, by conversation."""
+    listeners: Listeners
+    """The open streams of this process."""

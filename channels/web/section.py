@@ -25,6 +25,8 @@ class WebSection(BaseModel, extra="forbid", frozen=True):
     greeting: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     color: Annotated[str, Field(pattern="^#[0-9a-fA-F]{6}$")] | None = None
     """The colour of the launcher, the header and the visitor's own bubbles, as `#1a4fa3`."""
+    drafts: bool = True
+    """Whether an answer is shown while it is being written; the model is then asked for a stream."""
 
     def admits(self, origin: str) -> bool:
         """Tell whether a page of another host may embed the widget."""

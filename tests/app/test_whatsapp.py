@@ -726,7 +726,7 @@ async def test_each_part_of_a_long_text_waits_until_twilio_has_sent_on_the_one_b
         await office.goes_by(DUE)
         await twilio.attempts(2)
         for count, status in ((3, "sent"), (4, "read")):
-            await eventually(lambda: any(topic.startswith("delivery ") for topic in signals._subscriptions))
+            await eventually(lambda: any(topic.startswith("delivery ") for topic in signals._listeners))
             await office.reports("queued")
             assert len(twilio.creates) == count - 1
             await office.reports(status)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.wrapper import WrapperModel
 
 import app.writing
+from app.http import web_of
 from app.inbox import GATHER
 from store.conversations import Conversation
 from store.database import Database
@@ -22,6 +23,8 @@ from tests.support.clock import MovableClock
 from tests.support.house import House, a_house
 from tests.support.telegram_faults import HANG, HOLD, TelegramFaults, ok, telegram_faults
 from tests.support.wait import eventually
+from tests.web_widget.conftest import Event, next_event, read_events
+from web_widget.stream import events
 
 FIRST, WHOLE = "Good morning, Ana.", "Good morning, Ana. The office opens at nine."
 
@@ -53,6 +56,7 @@ class SlowModel:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app.writing, "DRAFT_EVERY", 0.001)
+    monkeypatch.setattr(app.writing, "DRAFT_EVERY_ON_WEB", 0.001)
 
 
 @pytest.fixture
@@ -177,3 +181,58 @@ async def test_an_answer_that_cannot_be_streamed_is_asked_for_whole_and_said_onc
         await house.until_state(turn.id, "fired")
         assert await house.heard(turn.conversation or 0) == [WHOLE]
         assert methods(faults).count("sendMessage") == 1
+
+
+@asynccontextmanager
+async def a_page(house: House, conversation: int) -> AsyncIterator[AsyncIterator[Event]]:
+    """A visitor's page that listens to a process."""
+    await eventually(lambda: house.service.signals.is_alive)
+    async with aclosing(events(web_of(house.run), house.tenant, conversation, 0)) as chunks:
+        yield read_events(chunks)
+
+
+async def test_a_page_that_listens_to_another_process_sees_the_answer_grow_and_then_gets_it_once(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    slow = SlowModel()
+    async with (
+        a_house(database, tmp_path, slow.model, clock) as worker,
+        a_house(database, tmp_path, slow.model, clock, poll=False) as server,
+    ):
+        talk = (await server.says("good morning")).conversation
+        async with a_page(server, talk) as heard:
+            assert (await next_event(heard, "delta")).content == {"text": FIRST, "is_first": True}
+            assert await worker.heard(talk) == []
+            slow.goes_on.set()
+            assert (await next_event(heard, "message")).content["text"] == WHOLE
+            assert (await next_event(heard, "typing")).content == {"typing": False}
+            await server.says("good night")
+            assert [(await next_event(heard, "message")).content["text"] for _ in range(2)] == ["good night", WHOLE]
+
+
+async def test_a_tenant_without_drafts_on_the_web_has_nothing_streamed(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    slow = SlowModel()
+    slow.goes_on.set()
+    async with a_house(database, tmp_path, slow.model, clock, config={"channels": {"web": {"drafts": False}}}) as house:
+        talk = (await house.says("good morning")).conversation
+        assert await house.until_heard(talk, 1) == [WHOLE]
+        assert not slow.is_streamed
+
+
+async def test_on_the_web_an_answer_that_is_cut_off_is_asked_for_whole_and_its_draft_is_taken_back(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    slow = BreaksOff()
+    async with a_house(database, tmp_path, slow.model, clock) as house:
+        talk = (await house.says("good morning")).conversation
+        async with a_page(house, talk) as heard:
+            (turn,) = await house.tasks(kind="turn")
+            await eventually(lambda: was_tried(house))
+            assert (await next_event(heard, "delta")).content == {"text": FIRST, "is_first": True}
+            await house.goes_by(clock, timedelta(minutes=1))
+            assert (await next_event(heard, "delta")).content == {"text": "", "is_first": True}
+            slow.goes_on.set()
+            await house.until_state(turn.id, "fired")
+            assert await house.heard(talk) == [WHOLE]

@@ -23,9 +23,11 @@ from scheduler.when import LONGEST_LEAD
 from store import conversations, messages
 from store.contacts import Contact, meet
 from store.database import Database
+from store.drafts import put
 from store.messages import Kind
 from store.signals import Signals
 from tests.support.factories import a_tenant
+from web_widget.listeners import Listeners
 from web_widget.page import demo_page
 from web_widget.routes import routes
 from web_widget.web import Pending, Web, WebTenant
@@ -49,6 +51,9 @@ class Service:
     door: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One message at a time, so that two repeats do not meet."""
 
+    def __post_init__(self) -> None:
+        self.listeners = Listeners(self.database, self.signals, self.stopping)
+
     @property
     def web(self) -> Web:
         return Web(
@@ -60,6 +65,7 @@ class Service:
             self._cancel,
             self.stopping,
             LONGEST_LEAD,
+            self.listeners,
         )
 
     @property
@@ -88,8 +94,18 @@ class Service:
         """Speak as the assistant, as the end of a task does."""
         async with self.database.transaction() as connection:
             seq = await outbound.write(connection, tenant, conversation, kind, text, task=1, now=None)
+            if kind == "reply":
+                await conversations.mark_answered(connection, tenant, conversation, seq)
         self.signals.hint(f"message {conversation}")
         return seq
+
+    async def drafts(self, conversation: int, words: str, *, tenant: str = "acme") -> None:
+        """Show so much of the answer to the visitor's last message, as a worker in another process does."""
+        async with self.database.transaction() as connection:
+            found = await conversations.find(connection, tenant, conversation)
+            assert found is not None
+            await put(connection, tenant, conversation, found.last_seq, words)
+        self.signals.hint(f"typing {conversation}")
 
     async def say_all(self, conversation: int, texts: Sequence[str]) -> None:
         """Speak as the assistant many times at once."""

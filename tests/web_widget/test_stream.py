@@ -2,16 +2,21 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import Any
 
 import httpx
 import pytest
 from sqlalchemy import text
 
+import web_widget.listeners
+import web_widget.stream
 from store import messages
 from store.conversations import mark_seen
-from tests.support.wait import eventually
+from store.drafts import put
 from tests.web_widget.conftest import Event, Service, Visitor, a_visitor, next_event, read_events
-from web_widget.stream import MOST_STREAMS, events
+from web_widget.listeners import MOST_STREAMS, Listener
+from web_widget.stream import events
+from web_widget.web import Web
 
 
 @asynccontextmanager
@@ -196,26 +201,108 @@ async def test_over_a_real_connection_it_resumes_where_the_browser_was(service: 
         assert (await visitor.ask("GET", "stream?after=x")).status_code == 422
 
 
-async def test_a_conversation_has_only_so_many_streams_and_each_that_ends_makes_room(service: Service) -> None:
-    async with (
-        service.served() as port,
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http,
-    ):
-        visitor = await a_visitor(http)
-        async with AsyncExitStack() as stack:
-            for _ in range(MOST_STREAMS):
-                await stack.enter_async_context(http.stream("GET", "/widget/acme/stream", headers=visitor.headers))
-            refused = await visitor.ask("GET", "stream")
-            assert (refused.status_code, refused.headers["retry-after"]) == (429, "10")
-            another = await a_visitor(http)
-            async with http.stream("GET", "/widget/acme/stream", headers=another.headers) as response:
-                assert response.status_code == 200
+async def test_of_too_many_streams_in_one_conversation_the_oldest_ends(
+    visitor: Visitor, service: Service, http: httpx.AsyncClient
+) -> None:
+    another = await a_visitor(http)
+    async with AsyncExitStack() as stack:
+        theirs = await stack.enter_async_context(_listening(service, another.conversation))
+        streams = [
+            await stack.enter_async_context(_listening(service, visitor.conversation)) for _ in range(MOST_STREAMS)
+        ]
+        for stream in (theirs, *streams):
+            await next_event(stream, "seen")
+        for oldest in streams[:2]:
+            newest = await stack.enter_async_context(_listening(service, visitor.conversation))
+            await next_event(newest, "seen")
+            async with asyncio.timeout(3):
+                assert [event async for event in oldest] == []
+        await service.say(visitor.conversation, "to all others")
+        for stream in (*streams[2:], newest):
+            assert (await next_event(stream, "message")).content["text"] == "to all others"
+        await service.say(another.conversation, "to them")
+        assert (await next_event(theirs, "message")).content["text"] == "to them"
 
-        async def has_room() -> bool:
-            async with http.stream("GET", "/widget/acme/stream", headers=visitor.headers) as response:
-                return response.status_code == 200
 
-        await eventually(has_room)
+async def test_a_stream_ends_in_time_so_that_its_token_is_asked_for_again(visitor: Visitor, service: Service) -> None:
+    async with _listening(service, visitor.conversation, longest=0.05) as stream, asyncio.timeout(3):
+        assert [event.name async for event in stream] == ["seen"]
+    async with _listening(service, visitor.conversation) as stream:
+        await next_event(stream, "seen")
+        service.signals.hint(f"sessions {visitor.conversation}")
+        async with asyncio.timeout(3):
+            assert [event async for event in stream] == []
+
+
+async def test_one_look_is_made_for_all_who_listen(
+    visitor: Visitor, service: Service, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_widget.listeners, "LOOK_AGAIN_DEAF", 0.05)
+    visitors = [visitor] + [await a_visitor(http) for _ in range(4)]
+    looks = list[int]()
+    look_at = web_widget.stream._look
+
+    async def counted(web: Web, listener: Listener, **more: Any) -> Any:
+        looks.append(listener.conversation)
+        return await look_at(web, listener, **more)
+
+    monkeypatch.setattr(web_widget.stream, "_look", counted)
+    async with AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(_listening(service, each.conversation)) for each in visitors]
+        for stream in streams:
+            await next_event(stream, "seen")
+        async with service.database.transaction() as connection:
+            await messages.add(connection, "acme", visitors[2].conversation, "assistant", "followup", "quietly")
+        assert (await next_event(streams[2], "message")).content["text"] == "quietly"
+        assert looks.count(visitors[0].conversation) == 1, "who has nothing new does not look"
+
+
+def _deltas(streamed: list[Event]) -> list[tuple[str, bool]]:
+    return [(event.content["text"], event.content["is_first"]) for event in streamed if event.name == "delta"]
+
+
+async def test_the_words_of_an_answer_come_as_they_are_written(visitor: Visitor, service: Service) -> None:
+    await visitor.write("hello")
+    async with _listening(service, visitor.conversation) as stream:
+        await next_event(stream, "message")
+        heard = list[Event]()
+        for words in ("Good morning.", "Good morning. We open at nine.", "Or at ten."):
+            await service.drafts(visitor.conversation, words)
+            heard.append(await next_event(stream, "delta"))
+        assert _deltas(heard) == [("Good morning.", True), (" We open at nine.", False), ("Or at ten.", True)]
+        async with _listening(service, visitor.conversation, after=1) as late:
+            assert _deltas([await next_event(late, "delta")]) == [("Or at ten.", True)], "who comes late reads it whole"
+        await service.say(visitor.conversation, "It is open.", "reply")
+        assert [(await anext(stream)).name for _ in range(2)] == ["message", "typing"]
+        service.signals.hint(f"typing {visitor.conversation}")
+        await service.say(visitor.conversation, "later")
+        assert (await anext(stream)).content["text"] == "later", "the draft of what is answered is old"
+
+
+async def test_a_followup_that_comes_in_between_takes_the_place_of_a_draft_which_then_comes_whole(
+    visitor: Visitor, service: Service
+) -> None:
+    await visitor.write("hello")
+    async with _listening(service, visitor.conversation) as stream:
+        await next_event(stream, "message")
+        await service.drafts(visitor.conversation, "Good morning.")
+        await next_event(stream, "delta")
+        await service.say(visitor.conversation, "Call Ana")
+        assert (await next_event(stream, "message")).content["kind"] == "followup"
+        async with service.database.transaction() as connection:
+            await put(connection, "acme", visitor.conversation, 1, "Good morning. We open at nine.")
+        service.signals.hint(f"typing {visitor.conversation}")
+        assert _deltas([await next_event(stream, "delta")]) == [("Good morning. We open at nine.", True)]
+
+
+async def test_a_draft_that_is_not_believed_in_any_more_comes_whole_again(visitor: Visitor, service: Service) -> None:
+    await visitor.write("hello")
+    async with _listening(service, visitor.conversation, typing_lasts=0.05) as stream:
+        await next_event(stream, "message")
+        for _ in range(2):
+            await service.drafts(visitor.conversation, "Good morning.")
+            assert _deltas([await next_event(stream, "delta")]) == [("Good morning.", True)]
+            assert (await next_event(stream, "typing")).content == {"typing": False}
 
 
 async def test_a_service_that_stops_does_not_wait_for_its_listeners(service: Service) -> None:
