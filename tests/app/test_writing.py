@@ -207,6 +207,7 @@ async def test_a_page_that_listens_to_another_process_sees_the_answer_grow_and_t
             assert (await next_event(heard, "message")).content["text"] == WHOLE
             assert (await next_event(heard, "typing")).content == {"typing": False}
             await server.says("good night")
+            await worker.goes_by(clock, GATHER)
             assert [(await next_event(heard, "message")).content["text"] for _ in range(2)] == ["good night", WHOLE]
 
 
