@@ -21,6 +21,7 @@ from benchmarks.contestants import NAMES
 from benchmarks.live import live
 from benchmarks.measures import Measure
 from benchmarks.text import text
+from benchmarks.visitors import visitors
 
 Run = Callable[[argparse.Namespace], Coroutine[Any, Any, list[Measure]]]
 
@@ -65,6 +66,11 @@ MEASURES: dict[str, tuple[str, dict[str, float], Run]] = {
         {},
         lambda given: text(given.runs),
     ),
+    "visitors": (
+        "visitors who listen to one process: its memory, what it does meanwhile, how soon they hear news",
+        {"visitors": 1000, "seconds": 30.0, "pushes": 300},
+        lambda given: visitors(given.runs, given.visitors, given.seconds, given.pushes),
+    ),
     "big": (
         "ten million future rows; raw and Vuelvo only, not run unless named: it takes half an hour and 10 GB",
         {"rows": 10_000_000, "times": 1000},
@@ -83,7 +89,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     named = parser.add_subparsers(dest="measure", metavar="MEASURE")
     for name, (told, options, _) in MEASURES.items():
         sub = named.add_parser(name, parents=[common], help=told, description=told)
-        if name not in ("live", "text", "big"):
+        if name not in ("live", "text", "visitors", "big"):
             sub.add_argument("--only", type=_names, default=list(NAMES), help="some of " + ",".join(NAMES))
         for option, default in options.items():
             sub.add_argument(f"--{option}", type=type(default), default=default)

@@ -14,6 +14,7 @@ from benchmarks.measures import Measure
 from benchmarks.process import check_finished, filled
 from benchmarks.server import Server
 from benchmarks.text import text
+from benchmarks.visitors import visitors
 
 ALL = list(NAMES)
 
@@ -77,6 +78,13 @@ async def test_turns_are_answered_by_the_service_and_by_the_bare_script(server: 
     """A run raises unless each turn has its reply and has ended."""
     measured = await live(1, 4, 2, server)
     assert all(list(measure.figures) == ["bare script", "vuelvo", "Pydantic AI's run alone"] for measure in measured)
+
+
+async def test_every_visitor_who_listens_hears_what_was_said(server: Server) -> None:
+    """A run raises unless each stream brought what was said to its visitor."""
+    measured = {each.title.partition(": ")[2]: each.unit for each in await visitors(1, 12, 0.1, 3, 0, server)}
+    assert measured["memory for each more"] == "KB"
+    assert measured["from commit to browser, all at once: p95"] == "ms"
 
 
 async def test_long_texts_are_cut_for_both_networks() -> None:
