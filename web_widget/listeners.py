@@ -61,11 +61,12 @@ class Listener:
         is_written, self._is_written = self._is_written, False
         return is_written
 
-    async def wait(self, seconds: float) -> None:
-        """Return when it is woken, or after so many seconds."""
+    async def wait(self, seconds: float) -> bool:
+        """Return when it is woken, or after so many seconds; whether it was woken."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(seconds, 0)):
                 await self._woken.wait()
+        return self._woken.is_set()
 
 
 class Listeners:

@@ -64,6 +64,48 @@ class _Look:
     """Whether the customer waits for an answer. Like the draft only looked up when asked for."""
 
 
+class _Told:
+    """What a browser has been told on one stream, and what it is told next."""
+
+    def __init__(self, listener: Listener, typing_lasts: float) -> None:
+        self._listener, self._typing_lasts = listener, typing_lasts
+        self.typing_until: float | None = None
+        """Until when the browser believes that an answer is being written, by the loop's clock."""
+        self._draft = ""
+
+    def news(self, look: _Look, now: float, *, is_hinted: bool) -> list[str]:
+        """Return the events of what a look has found; `is_hinted` says that an answer is said to be written."""
+        chunks = [_event("message", bubble(message), message.seq) for message in look.messages]
+        if look.messages:
+            self._listener.cursor = look.messages[-1].seq
+        if any(message.role == "assistant" for message in look.messages):
+            self._draft = ""
+        if any(message.kind == "reply" for message in look.messages):
+            chunks += self.end_of_typing()
+        elif look.is_unanswered and (
+            is_hinted or look.draft
+        ):  # a hint may come late, even after the answer it announced
+            if self.typing_until is None:
+                chunks.append(_event("typing", {"typing": True}))
+            self.typing_until = now + self._typing_lasts
+            if look.draft != self._draft:
+                is_more = self._draft != "" and look.draft.startswith(self._draft)
+                more = look.draft.removeprefix(self._draft) if is_more else look.draft
+                chunks.append(_event("delta", {"text": more, "is_first": not is_more}))
+                self._draft = look.draft
+        if look.seen != self._listener.seen:
+            self._listener.seen = look.seen
+            chunks.append(_event("seen", {"seq": look.seen}))
+        return chunks
+
+    def end_of_typing(self) -> list[str]:
+        """Return the event that takes dots and draft away, when they are shown."""
+        if self.typing_until is None:
+            return []
+        self.typing_until, self._draft = None, ""
+        return [_event("typing", {"typing": False})]
+
+
 async def events(
     web: Web,
     tenant: str,
@@ -80,51 +122,34 @@ async def events(
     """
     now = asyncio.get_running_loop().time
     ends_at = now() + longest * random.uniform(0.8, 1)  # noqa: S311 - spreads reconnects, no secret
-    typing_until, drafted = 0.0, ""
     try:
         with web.listeners.joined(tenant, conversation, after) as listener:
-            is_first = True
+            told = _Told(listener, typing_lasts)
             yield ": welcome\n\n"
             spoke_at = now()
+            is_first = is_woken = True
             while not web.stopping.is_set() and not listener.is_over and now() < ends_at:
-                is_told = listener.begin_look()
-                # Shielded, because a browser that leaves cancels this, and a cancelled read costs a connection.
-                look = await asyncio.shield(
-                    _look(web, listener, is_written=is_told or is_first, typing_lasts=typing_lasts)
-                )
-                if look is None:
-                    return
-                is_first = False
-                chunks = [_event("message", bubble(message), message.seq) for message in look.messages]
-                if chunks:
-                    listener.cursor = look.messages[-1].seq
-                if any(message.role == "assistant" for message in look.messages):
-                    drafted = ""
-                is_answered = any(message.kind == "reply" for message in look.messages)
-                if typing_until and (is_answered or now() >= typing_until):
-                    typing_until, drafted = 0.0, ""
-                    chunks.append(_event("typing", {"typing": False}))
-                # A hint may come late, even after the answer it announced.
-                if look.is_unanswered and not is_answered and (is_told or look.draft):
-                    if not typing_until:
-                        chunks.append(_event("typing", {"typing": True}))
-                    typing_until = now() + typing_lasts
-                    if look.draft != drafted:
-                        is_more = drafted != "" and look.draft.startswith(drafted)
-                        more = look.draft.removeprefix(drafted) if is_more else look.draft
-                        chunks.append(_event("delta", {"text": more, "is_first": not is_more}))
-                        drafted = look.draft
-                if look.seen != listener.seen:
-                    listener.seen = look.seen
-                    chunks.append(_event("seen", {"seq": look.seen}))
+                chunks: list[str] = []
+                has_more = False
+                if is_woken:
+                    is_hinted = listener.begin_look()
+                    # Shielded, because a browser that leaves cancels this, and a cancelled read costs a connection.
+                    look = await asyncio.shield(
+                        _look(web, listener, is_written=is_hinted or is_first, typing_lasts=typing_lasts)
+                    )
+                    if look is None:
+                        return
+                    chunks = told.news(look, now(), is_hinted=is_hinted)
+                    is_first, has_more = False, len(look.messages) == PAGE
+                if told.typing_until is not None and now() >= told.typing_until:
+                    chunks += told.end_of_typing()
                 if not chunks and now() - spoke_at >= keep_alive:
-                    chunks.append(": still here\n\n")
+                    chunks = [": still here\n\n"]
                 if chunks:
                     yield "".join(chunks)
                     spoke_at = now()
-                if len(look.messages) < PAGE:
-                    until = min(spoke_at + keep_alive, ends_at)
-                    await listener.wait((min(until, typing_until) if typing_until else until) - now())
+                until = min(spoke_at + keep_alive, ends_at, told.typing_until or ends_at)
+                is_woken = has_more or await listener.wait(until - now())
     except SQLAlchemyError as problem:
         # The browser comes back by itself, and continues where it was.
         log.warning("a stream of tenant %s ended: the database could not be read (%s)", tenant, type(problem).__name__)
