@@ -11,26 +11,10 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from scheduler.errors import BadTime
+from store.durations import read_duration
 
 LONGEST_LEAD = timedelta(days=400)
 SHORT = "%Y-%m-%d %H:%M:%S"
-
-_UNITS = {
-    "s": timedelta(seconds=1),
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-    "w": timedelta(weeks=1),
-}
-_WORDS = {
-    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), "s"),
-    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "m"),
-    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "h"),
-    **dict.fromkeys(("d", "day", "days"), "d"),
-    **dict.fromkeys(("w", "week", "weeks"), "w"),
-}
-_PIECE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)?\s*(?:,|and\b)?\s*")
-_EXAMPLES = "write for example 30s, 5m, 2h, 1d, 1h30m, 10 seconds or a number of seconds"
 
 
 def duration(given: str | float) -> timedelta:
@@ -38,35 +22,14 @@ def duration(given: str | float) -> timedelta:
 
     Raises BadTime for what is not one, is negative, or is longer than may be booked.
     """
-    words = str(given).strip().lower()
-    if len(words) > 60:
-        raise BadTime(f"{words[:60]!r}… is too long for a duration: {_EXAMPLES}")
-    if words.startswith("-"):
-        raise BadTime(f"{words!r} is negative: a delay lies in the future")
-    total, place, rank = timedelta(), 0, "~"
-    order = "wdhms"
-    while place < len(words):
-        piece = _PIECE.match(words, place)
-        if piece is None:
-            raise BadTime(f"{words[place:]!r} in {words!r} is not a part of a duration: {_EXAMPLES}")
-        number, word = piece.groups()
-        if word is None and (place > 0 or piece.end() < len(words)):
-            raise BadTime(f"{number!r} in {words!r} lacks its unit: {_EXAMPLES}")
-        unit = _WORDS.get(word or "s")
-        if unit is None:
-            raise BadTime(f"{word!r} in {words!r} is not a unit of time: {_EXAMPLES}")
-        if rank != "~" and order.index(unit) <= order.index(rank):
-            raise BadTime(f"the parts of {words!r} must go from the largest to the smallest unit, each once")
-        try:
-            total += _UNITS[unit] * float(number)
-        except OverflowError as problem:
-            raise BadTime(
-                f"{words!r} is longer than {LONGEST_LEAD.days} days, the longest that can be booked"
-            ) from problem
-        place, rank = piece.end(), unit
-    if place == 0:
-        raise BadTime(f"an empty text is not a duration: {_EXAMPLES}")
+    try:
+        total = read_duration(given)
+    except ValueError as problem:
+        raise BadTime(str(problem)) from problem
+    except OverflowError:
+        total = timedelta.max
     if total > LONGEST_LEAD:
+        words = str(given).strip().lower()
         raise BadTime(f"{words!r} is longer than {LONGEST_LEAD.days} days, the longest that can be booked")
     return total
 
