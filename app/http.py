@@ -20,13 +20,15 @@ from starlette.routing import Route
 from app.hooks import hook_routes
 from app.inbox import receive
 from app.service import OLDEST_DUE_LIMIT, Service
+from app.signed_in import bring_along
 from app.tenants_file import UNUSABLE
 from app.wiring import Running
 from channels.request import Problem
 from scheduler.cancel import cancel
 from scheduler.find import count_troubled, oldest_due, pending_followups
+from scheduler.poller import DUE
 from scheduler.task import TROUBLED
-from scheduler.when import LONGEST_LEAD, known_zone
+from scheduler.when import known_zone
 from store import conversations
 from web_widget.listeners import Listeners
 from web_widget.page import demo_page
@@ -61,7 +63,9 @@ def web_of(running: Running) -> Web:
         pending=partial(_pending, service),
         cancel=partial(_cancel, service),
         stopping=running.stopping,
-        longest_lead=LONGEST_LEAD,
+        merge=partial(bring_along, service.clock),
+        on_merged=lambda conversation: service.signals.hint(DUE),
+        secret=service.box.derive("web addresses").encode(),
         listeners=Listeners(service.database, service.signals, running.stopping),
     )
 

@@ -35,10 +35,12 @@ from channels.message import REACHABLE, Inbound, Incoming, Membership, Moved, Or
 from channels.optout import Wish
 from channels.telegram.commands import Command
 from channels.telegram.commands import read as read_command
+from channels.web import reach as web_reach
+from channels.web.inbound import NotThere, Terms, TooMany
 from scheduler import settle
 from scheduler.book import Booking, book
 from scheduler.cancel import cancel
-from scheduler.errors import TryAgain
+from scheduler.errors import LostClaim, TryAgain
 from scheduler.find import Found, booked_for_the_same, pending_followups
 from scheduler.gather import gather_turn, has_turn
 from scheduler.hold import TOPIC_GONE, WINDOW_CLOSED, release
@@ -49,6 +51,7 @@ from store import contacts, conversations, messages
 from store.contacts import Contact
 from store.conversations import Conversation
 from store.messages import Message
+from web_widget import sessions
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +101,8 @@ async def note_membership(service: Service, word: Membership) -> None:
 async def receive(service: Service, inbound: Inbound) -> Received:
     """Record a customer's message and book the turn that answers it; committed when this returns.
 
-    Raises what `Service.tenant` raises, and TenantFileError for a tenant that is not there.
+    Raises what `Service.tenant` raises, and TenantFileError for a tenant that is not there; WebError for a visitor's
+    message that is not taken in on the terms of its session.
     """
     tenant = None if inbound.channel == "web" else await service.tenant_called(inbound.tenant)
     command = read_command(inbound.text) if inbound.channel == "telegram" else None
@@ -144,6 +148,10 @@ async def _record(
             time_zone=inbound.time_zone,
         )
         opened = await conversations.open_with(connection, contact, inbound.thread, now=service.clock.override())
+        if inbound.terms is not None:
+            repeat = await _agree(service, connection, inbound, inbound.terms, opened.id, key)
+            if repeat is not None:
+                return repeat
         is_quick = opened.silence is not None and opened.silence < QUICK
         asked: dict[str, Any] | None = None
         if tenant is not None and command is not None and command.name != "stop":
@@ -187,6 +195,32 @@ async def _record(
             pause=GATHER if inbound.channel != "web" else GATHER_ON_WEB if is_quick else timedelta(),
         )
     return Received(opened.id, seq, is_new=True)
+
+
+async def _agree(
+    service: Service, connection: AsyncConnection, inbound: Inbound, terms: Terms, conversation: int, key: str
+) -> Received | None:
+    """Look whether a visitor's message can be taken in; return what a repeat is a repeat of. Raises NotThere, TooMany.
+
+    The contact is locked: nobody signs its visitor in meanwhile, and no other message of theirs is counted.
+    """
+    if conversation != terms.conversation:
+        raise NotThere("the visitor has signed in: their conversation goes on in the user's")
+    wait = await messages.full_for(
+        connection,
+        inbound.tenant,
+        conversation,
+        most=terms.most_a_minute,
+        span=timedelta(minutes=1),
+        now=service.clock.override(),
+    )
+    if wait is None:
+        return None
+    # A repeat may have been taken in while this one waited for the contact.
+    known = await messages.seq_of_inbound(connection, inbound.tenant, key)
+    if known is None:
+        raise TooMany(wait)
+    return Received(*known, is_new=False)
 
 
 async def _obey(
@@ -388,7 +422,9 @@ async def _with_files(service: Service, tenant: TenantConfig, read: _Read) -> _R
 
 async def _conversation(connection: AsyncConnection, task: Task) -> Conversation:
     conversation = await conversations.find(connection, task.tenant, task.conversation or 0)
-    assert conversation is not None  # a foreign key holds it
+    if conversation is None:
+        # What refers to it is gone or moved, this claim with it: its visitor has signed in.
+        raise LostClaim(f"the conversation of task {task.id} of tenant {task.tenant} goes on in another")
     return conversation
 
 
@@ -399,10 +435,24 @@ async def _context(service: Service, tenant: TenantConfig, read: _Read, task: Ta
     written = conversation.last_inbound_at
     origin = Origin(conversation.channel, conversation.address, written, thread=conversation.thread, language=language)
 
+    lives_until = await _lives_until(service, tenant, conversation)
+
     def assess(due: datetime) -> tuple[bool, str]:
         if conversation.stopped == "customer":
             return False, OPTED_OUT
-        reach = channel.assess(origin, due, now) if channel else REACHABLE
+        if channel is not None:
+            reach = channel.assess(origin, due, now)
+        elif tenant.channels.web is not None:
+            reach = web_reach.assess(
+                conversation.address,
+                due,
+                now,
+                lives_until=lives_until,
+                idle=tenant.channels.web.session.idle,
+                can_sign_in=tenant.channels.web.identity is not None,
+            )
+        else:
+            reach = REACHABLE
         return reach.possible, reach.advice
 
     return TurnContext(
@@ -417,3 +467,12 @@ async def _context(service: Service, tenant: TenantConfig, read: _Read, task: Ta
         on_booked=lambda: service.signals.hint(DUE),
         booked_before=list(read.booked_before),
     )
+
+
+async def _lives_until(service: Service, tenant: TenantConfig, conversation: Conversation) -> datetime | None:
+    """Return when an anonymous visitor can open their conversation no more, however often they do; None where it is open."""
+    section = tenant.channels.web
+    if section is None or not conversation.address.startswith(web_reach.ANONYMOUS) or conversation.channel != "web":
+        return None
+    async with service.database.autocommit() as connection:
+        return await sessions.lives_until(connection, tenant.tenant, conversation.id, section.session)

@@ -14,7 +14,7 @@ import logging
 import math
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -62,7 +62,8 @@ def allow_files() -> int:
 class Server(uvicorn.Server):
     """Serves an application within limits, and leaves the signals to who runs it: they stop the poller as well."""
 
-    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+    def __init__(self, app: ASGIApp, limits: Limits, trusted_proxies: Sequence[str] = ()) -> None:
+        """`trusted_proxies` are addresses and networks that are believed for whom they ask; by itself nobody is."""
         super().__init__(
             uvicorn.Config(
                 app,
@@ -74,6 +75,9 @@ class Server(uvicorn.Server):
                 backlog=_TAKEN_AT_ONCE,
                 timeout_graceful_shutdown=5,
                 server_header=False,
+                # Said here, since else an environment variable of uvicorn's own decides.
+                proxy_headers=bool(trusted_proxies),
+                forwarded_allow_ips=list(trusted_proxies),
             )
         )
         self.server_state = _State(limits)

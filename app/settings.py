@@ -11,6 +11,7 @@ import re
 import secrets
 from collections.abc import Mapping, MutableMapping
 from datetime import timedelta
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -69,6 +70,18 @@ def _duration(given: object) -> object:
         raise ValueError(str(problem)) from problem
 
 
+def _networks(given: object) -> object:
+    if not isinstance(given, str):
+        return given
+    words = [word for word in re.split(r"[,\s]+", given) if word]
+    try:
+        return tuple(str(ip_network(word)) for word in words)
+    except ValueError:
+        raise ValueError(
+            "write addresses and networks with commas between them, such as 10.0.0.7,10.1.0.0/16,fd00::/8"
+        ) from None
+
+
 def _home(given: Path) -> Path:
     return Path(os.path.expanduser(given))
 
@@ -104,6 +117,8 @@ class Settings(BaseModel):
     )
     telegram_api_url: HttpUrl | None = None
     twilio_api_url: HttpUrl | None = None
+    trusted_proxies: Annotated[tuple[str, ...], BeforeValidator(_networks)] | None = None
+    """Networks of reverse proxies, whose word counts of whom they ask for (`X-Forwarded-For`)."""
     log_format: Literal["text", "json"] = "text"
 
 

@@ -312,6 +312,7 @@ class Speech:
                     self.words,
                     task=self.task.id,
                     now=self.service.clock.override(),
+                    asked_at=self.task.created_at if self.kind == "followup" else None,
                 )
                 await self._mark_answered(connection)
                 await self._end_said(connection, seq)

@@ -36,6 +36,7 @@ from store.database import Database, is_distributed
 from store.migrate import migrate
 from store.secrets import SecretBox, WrongKey
 from store.signals import Signals, notify
+from web_widget import sessions
 
 log = logging.getLogger(__name__)
 
@@ -133,6 +134,7 @@ async def running(
                 lease=settings.lease,
                 count=service.counts.happened,
                 by_bucket=await begin(partial(is_distributed, database)),
+                also_delete=partial(sessions.delete_old, database),
             )
             poller.start()
             stack.push_async_callback(poller.stop)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from channels.web.inbound import Terms
+
 
 @dataclass(frozen=True, slots=True)
 class Inbound:
@@ -31,6 +33,8 @@ class Inbound:
     """IANA name, where the channel knows it (a browser does)."""
     is_tap: bool = False
     """Whether a button was tapped under a message of ours, rather than something written."""
+    terms: Terms | None = None
+    """On what terms a visitor's message is taken in, where it came through a session of theirs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,18 @@ BODY_LIMIT = 64 * 1024
 class Problem(Exception):
     """A request that is refused, answered as application/problem+json (RFC 9457). `detail` says what to do."""
 
-    def __init__(self, status: int, detail: str, *, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, detail: str, *, kind: str = "about:blank", headers: dict[str, str] | None = None
+    ) -> None:
+        """`kind` is the `type`: a word where a program has something of its own to do about it."""
         super().__init__(detail)
-        self.status, self.detail, self.headers = status, detail, headers
+        self.status, self.detail, self.kind, self.headers = status, detail, kind, headers
 
     def response(self) -> Response:
         """Return the answer."""
         title = HTTPStatus(self.status).phrase
         return JSONResponse(
-            {"type": "about:blank", "title": title, "status": self.status, "detail": self.detail},
+            {"type": self.kind, "title": title, "status": self.status, "detail": self.detail},
             status_code=self.status,
             headers=self.headers,
             media_type="application/problem+json",

@@ -63,16 +63,18 @@ class Poller:
         by_bucket: bool = False,
         count: Callable[[str, Task], None] = lambda event, task: None,
         delete_old_every: timedelta = HOUR,
+        also_delete: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         """`slots` is how many tasks of each pool are performed at a time.
 
         `by_bucket` claims and recovers bucket by bucket, as tables that are distributed over servers want it.
-        `count` is told of a `lease lost` and of what is `quarantined`.
+        `count` is told of a `lease lost` and of what is `quarantined`. `also_delete` deletes what else is old, of what the
+        scheduler knows nothing.
         """
         self._database, self._clock, self._signals, self._perform = database, clock, signals, perform
         self._interval, self._lease, self._slots = interval, lease, slots
         self.name, self._by_bucket = name or worker_name(), by_bucket
-        self._count, self._delete_old_every = count, delete_old_every
+        self._count, self._delete_old_every, self._also_delete = count, delete_old_every, also_delete
         self._ends = Batch(database, partial(settle.end_each, clock=clock), is_single=True)
         self._running: dict[Task, asyncio.Task[None]] = {}
         self._stopping = False
@@ -260,6 +262,8 @@ class Poller:
             try:
                 if deleted := await retention.delete_old(self._database, self._clock):
                     log.info("deleted %d tasks that ended long ago", deleted)
+                if self._also_delete:
+                    await self._also_delete()
             except (SQLAlchemyError, OSError) as problem:
                 log.warning("could not delete what ended long ago (%s)", _name(problem))
             except Exception:  # nobody else would hear of it, and the tables would grow for ever

@@ -86,6 +86,18 @@ async def meet(connection: AsyncConnection, contact: Contact) -> int:
     return int((await connection.execute(known)).scalar_one())
 
 
+async def become(connection: AsyncConnection, tenant: str, contact: int, address: str) -> None:
+    """Give a contact the address of somebody whom nobody has met yet: they turned out to be the same.
+
+    Raises sqlalchemy.exc.IntegrityError when somebody is met there at this very moment.
+    """
+    await connection.execute(
+        update(contacts)
+        .where(contacts.c.bucket == bucket_of(tenant), contacts.c.tenant == tenant, contacts.c.id == contact)
+        .values(address=address, address_key=address)
+    )
+
+
 STOPPED_BEFORE = """
 update contacts c set stopped = old.stopped
   from contacts old

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from sqlalchemy import (
@@ -43,6 +43,8 @@ messages = Table(
     Column("inbound_key", Text),
     # The task that said it.
     Column("task", BigInteger),
+    # When what it says was asked for, where that was long before: kept here, since tasks are deleted.
+    Column("asked_at", DateTime(timezone=True)),
     CheckConstraint("role in ('customer', 'assistant')", name="role"),
     CheckConstraint("(role = 'customer') = (kind = 'message')", name="kind_of_role"),
     CheckConstraint("kind in ('message', 'reply', 'followup', 'notice')", name="kind"),
@@ -72,6 +74,8 @@ class Message:
     kind: Kind
     text: str
     at: datetime
+    asked_at: datetime | None = None
+    """When a follow-up was asked for; not known of each."""
 
 
 OF_INBOUND = text("""
@@ -87,9 +91,10 @@ with numbered as (
                                   then coalesce(cast(:now as timestamptz), now()) else last_inbound_at end
      where bucket = :bucket and tenant = :tenant and id = :conversation
  returning bucket, tenant, id, last_seq)
-insert into messages (bucket, tenant, conversation, seq, role, kind, text, at, inbound_key, task)
+insert into messages (bucket, tenant, conversation, seq, role, kind, text, at, inbound_key, task, asked_at)
 select bucket, tenant, id, last_seq, cast(:role as text), cast(:kind as text), cast(:words as text),
-       coalesce(cast(:now as timestamptz), now()), cast(:inbound_key as text), cast(:task as bigint)
+       coalesce(cast(:now as timestamptz), now()), cast(:inbound_key as text), cast(:task as bigint),
+       cast(:asked_at as timestamptz)
   from numbered
 returning seq
 """)
@@ -124,6 +129,7 @@ async def add(
     now: datetime | None = None,
     inbound_key: str | None = None,
     task: int | None = None,
+    asked_at: datetime | None = None,
 ) -> int:
     """Add a message at the end of the conversation and return its sequence number.
 
@@ -141,6 +147,7 @@ async def add(
             "now": now,
             "inbound_key": inbound_key,
             "task": task,
+            "asked_at": asked_at,
         },
     )
     return int(added.scalar_one())
@@ -169,6 +176,43 @@ async def to_answer(
     for is_unanswered, *message in rows:
         (unanswered if is_unanswered else beside).append(Message(*message))
     return beside, unanswered
+
+
+# Looks at the last of it alone, since there is no index by time: whoever writes much is answered little.
+FULL_UNTIL = text("""
+select max(oldest.at) + cast(:span as interval) - coalesce(cast(:now as timestamptz), now()) as wait
+  from (select at
+          from (select role, at from messages
+                 where bucket = :bucket and tenant = :tenant and conversation = :conversation
+                 order by seq desc
+                 limit 4 * :most) as last
+         where role = 'customer' and at > coalesce(cast(:now as timestamptz), now()) - cast(:span as interval)
+         order by at desc
+        offset :most - 1
+         limit 1) as oldest
+""")
+
+
+async def full_for(
+    connection: AsyncConnection,
+    tenant: str,
+    conversation: int,
+    *,
+    most: int,
+    span: timedelta,
+    now: datetime | None = None,
+) -> timedelta | None:
+    """Return after how long the customer's next message is one of `most` within `span`; None when it is now."""
+    given = {
+        "bucket": bucket_of(tenant),
+        "tenant": tenant,
+        "conversation": conversation,
+        "most": most,
+        "span": span,
+        "now": now,
+    }
+    wait: timedelta | None = await connection.scalar(FULL_UNTIL, given)
+    return wait
 
 
 async def replace(
@@ -210,9 +254,9 @@ async def _read(
     connection: AsyncConnection, chosen: Sequence[ColumnElement[bool]], limit: int, *, is_forward: bool = False
 ) -> list[Message]:
     rows = await connection.execute(
-        select(messages.c.seq, messages.c.role, messages.c.kind, messages.c.text, messages.c.at)
+        select(messages.c.seq, messages.c.role, messages.c.kind, messages.c.text, messages.c.at, messages.c.asked_at)
         .where(*chosen)
         .order_by(messages.c.seq if is_forward else messages.c.seq.desc())
         .limit(limit)
     )
-    return [Message(row.seq, row.role, row.kind, row.text, row.at) for row in rows]
+    return [Message(*tuple(row)) for row in rows]

@@ -10,14 +10,17 @@ LAST_SEQ = 2**31 - 1
 
 
 def bubble(message: Message) -> dict[str, Any]:
-    """Return `{"seq", "role", "kind", "text", "at"}`; a customer is called a visitor here."""
-    return {
+    """Return `{"seq", "role", "kind", "text", "at"}`, for a follow-up `"asked_at"` too; a customer is called a visitor here."""
+    told = {
         "seq": message.seq,
         "role": "visitor" if message.role == "customer" else "assistant",
         "kind": message.kind,
         "text": message.text,
         "at": instant(message.at),
     }
+    if message.kind == "followup" and message.asked_at is not None:
+        told["asked_at"] = instant(message.asked_at)
+    return told
 
 
 def instant(at: datetime) -> str:

@@ -5,12 +5,15 @@ widget, and is only as honest as the browser that tells it.
 """
 
 import logging
+import math
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
 from http import HTTPMethod
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from sqlalchemy.exc import IntegrityError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
@@ -18,11 +21,28 @@ from starlette.types import Receive, Scope, Send
 
 from channels.message import Inbound
 from channels.request import Problem, read_json
+from channels.web.inbound import NotThere, Terms, TooMany
 from store import conversations, messages
 from store.blank import is_blank
+from store.database import sql
+from web_widget.admitted import while_admitted
 from web_widget.bubbles import LAST_SEQ, bubble, instant
+from web_widget.identity import Identity, NotProved, prove
 from web_widget.page import Handler, serve_page, serve_script
-from web_widget.sessions import find_session, open_session
+from web_widget.sessions import (
+    ROTATE_AFTER,
+    Opened,
+    Session,
+    TooManySessions,
+    Visit,
+    address_hash,
+    end_session,
+    find_session,
+    open_as,
+    open_session,
+    rotate,
+    sign_in,
+)
 from web_widget.stream import events
 from web_widget.web import Web, WebTenant
 
@@ -34,6 +54,7 @@ LONGEST_CLIENT_ID = 100
 PAGE = 50
 LARGEST_PAGE = 100
 
+_ROTATE_AFTER = int(ROTATE_AFTER.total_seconds())
 _LANGUAGE = re.compile(r"([A-Za-z]{2})([-_].*)?", re.DOTALL)
 _ZONE = re.compile(r"[A-Za-z][A-Za-z0-9_+/-]{0,63}")
 _DIGITS = re.compile(r"[0-9]{1,19}", re.ASCII)
@@ -44,7 +65,9 @@ Answer = Callable[[Web, WebTenant, Request], Awaitable[Response]]
 def routes(web: Web) -> list[BaseRoute]:
     """Return everything below `/widget`."""
     answers: dict[str, dict[str, Answer]] = {
-        "sessions": {"POST": _open},
+        "sessions": {"POST": _open, "DELETE": _end},
+        "sessions/rotate": {"POST": _rotate},
+        "sessions/identify": {"POST": _identify},
         "messages": {"GET": _read, "POST": _write},
         "seen": {"POST": _mark_seen},
         "pending": {"GET": _list_pending},
@@ -76,9 +99,11 @@ class _Door:
                         "the page %r may not embed the widget of tenant %s: see its origins", origin[:200], tenant.name
                     )
                     raise Problem(
-                        403, f"The page {origin} may not embed this widget. Add it to the tenant's web origins."
+                        403,
+                        f"The page {origin} may not embed this widget. Add it to the tenant's web origins.",
+                        kind="origin-refused",
                     )
-                headers["access-control-allow-origin"] = origin
+                headers |= {"access-control-allow-origin": origin, "access-control-expose-headers": "Retry-After"}
             response = await self._answer(tenant, request)
         except Problem as problem:
             response = problem.response()
@@ -115,21 +140,74 @@ def _get_only(handler: Handler) -> Handler:
 
 async def _open(web: Web, tenant: WebTenant, request: Request) -> Response:
     told = await read_json(request)
+    language, time_zone = _language(told.get("language")), _time_zone(told.get("time_zone"))
+    identity = None
+    if told.get("identity") is not None:
+        identity = await _prove(web, tenant, told["identity"])
+    elif tenant.section.requires_identity:
+        raise _identity_required()
+    visit = _visit(web, tenant, request)
+    try:
+        async with web.database.transaction() as connection:
+            if identity is None:
+                opened = await open_session(connection, tenant.name, visit, language=language, time_zone=time_zone)
+            else:
+                opened = await open_as(connection, tenant.name, identity, visit, language=language, time_zone=time_zone)
+    except TooManySessions as problem:
+        raise _too_many_sessions(problem) from None
+    return _told(opened)
+
+
+async def _rotate(web: Web, tenant: WebTenant, request: Request) -> Response:
+    held = await _session(web, tenant, request)
     async with web.database.transaction() as connection:
-        opened = await open_session(
-            connection,
-            tenant.name,
-            origin=request.headers.get("origin"),
-            language=_language(told.get("language")),
-            time_zone=_time_zone(told.get("time_zone")),
-        )
-    return JSONResponse(
-        {"token": opened.token, "conversation": opened.conversation, "seq": opened.seq}, status_code=201
-    )
+        token = await rotate(connection, tenant.name, held, life=tenant.section.session)
+    if token is None:
+        raise _no_session()
+    return JSONResponse({"token": token, "rotate_after": _ROTATE_AFTER}, status_code=201)
+
+
+async def _identify(web: Web, tenant: WebTenant, request: Request) -> Response:
+    """Give the browser a session of the user's in the place of the one it has; without one there is just nothing to merge.
+
+    So whoever does it again, since the answer was lost, has the session all the same.
+    """
+    identity = await _prove(web, tenant, (await read_json(request)).get("identity"))
+    held = await _held(web, tenant, request)
+    async with web.database.transaction() as connection:
+        known = await conversations.find(connection, tenant.name, held.conversation) if held else None
+    if held and known and held.is_verified and known.address == identity.address:
+        return JSONResponse({"conversation": known.id, "seq": known.last_seq})
+    visit = _visit(web, tenant, request)
+    for is_last in (False, True):
+        try:
+            async with web.database.transaction() as connection:
+                opened = await sign_in(connection, tenant.name, identity, held, visit, web.merge)
+            break
+        except TooManySessions as problem:
+            raise _too_many_sessions(problem) from None
+        except IntegrityError:  # another device was faster, and the user is known now
+            if is_last:
+                raise
+    if held is not None:
+        web.on_merged(opened.conversation)
+        web.signals.hint(f"message {opened.conversation}")
+        web.signals.hint(f"message {held.conversation}")
+    return _told(opened)
+
+
+async def _end(web: Web, tenant: WebTenant, request: Request) -> Response:
+    held = await _held(web, tenant, request)
+    if held is None:
+        raise _no_session()
+    async with web.database.transaction() as connection:
+        await end_session(connection, tenant.name, held)
+    web.signals.hint(f"message {held.conversation}")
+    return Response(status_code=204)
 
 
 async def _write(web: Web, tenant: WebTenant, request: Request) -> Response:
-    conversation = await _conversation(web, tenant, request)
+    conversation = (await _session(web, tenant, request)).conversation
     told = await read_json(request)
     text = _storable(told, "text").strip()
     if is_blank(text):
@@ -143,18 +221,25 @@ async def _write(web: Web, tenant: WebTenant, request: Request) -> Response:
         visitor = await conversations.find(connection, tenant.name, conversation)
     if visitor is None:
         raise _no_session()
-    received = await web.receive(
-        Inbound(
-            tenant=tenant.name,
-            channel="web",
-            address=visitor.address,
-            address_key=visitor.address_key,
-            provider_id=f"{conversation}:{client_id}",
-            text=text,
-            language=visitor.language,
-            time_zone=visitor.time_zone,
-        )
+    inbound = Inbound(
+        tenant=tenant.name,
+        channel="web",
+        address=visitor.address,
+        address_key=visitor.address_key,
+        provider_id=f"{conversation}:{client_id}",
+        text=text,
+        language=visitor.language,
+        time_zone=visitor.time_zone,
+        terms=Terms(conversation, tenant.section.limits.messages_a_minute),
     )
+    try:
+        received = await web.receive(inbound)
+    except NotThere:
+        raise _no_session() from None
+    except TooMany as problem:
+        raise _too_many(
+            f"{tenant.section.limits.messages_a_minute} messages are taken within a minute.", problem.retry_after
+        ) from None
     if received.is_new:
         web.signals.hint(f"message {conversation}")
     return JSONResponse({"seq": received.seq}, status_code=202 if received.is_new else 200)
@@ -165,7 +250,7 @@ async def _read(web: Web, tenant: WebTenant, request: Request) -> Response:
     limit = _number(request, "limit", least=1, most=LARGEST_PAGE) or PAGE
     if after is None and before is None:
         before = LAST_SEQ
-    conversation = await _conversation(web, tenant, request)
+    conversation = (await _session(web, tenant, request)).conversation
     async with web.database.transaction() as connection:
         found = await messages.read(connection, tenant.name, conversation, after=after or 0, before=before, limit=limit)
         # Asked after the messages, so that it is never less than the last of them.
@@ -176,7 +261,7 @@ async def _read(web: Web, tenant: WebTenant, request: Request) -> Response:
 
 
 async def _mark_seen(web: Web, tenant: WebTenant, request: Request) -> Response:
-    conversation = await _conversation(web, tenant, request)
+    conversation = (await _session(web, tenant, request)).conversation
     seq = (await read_json(request)).get("seq")
     if not isinstance(seq, int) or isinstance(seq, bool) or not 0 <= seq <= LAST_SEQ:
         raise Problem(422, "`seq` must be the sequence number of the last message that was seen.")
@@ -187,7 +272,7 @@ async def _mark_seen(web: Web, tenant: WebTenant, request: Request) -> Response:
 
 
 async def _list_pending(web: Web, tenant: WebTenant, request: Request) -> Response:
-    conversation = await _conversation(web, tenant, request)
+    conversation = (await _session(web, tenant, request)).conversation
     pending = [
         {"id": task.id, "about": task.about, "at": instant(task.at), "time_zone": task.time_zone}
         for task in await web.pending(tenant.name, conversation)
@@ -196,7 +281,7 @@ async def _list_pending(web: Web, tenant: WebTenant, request: Request) -> Respon
 
 
 async def _cancel(web: Web, tenant: WebTenant, request: Request) -> Response:
-    conversation = await _conversation(web, tenant, request)
+    conversation = (await _session(web, tenant, request)).conversation
     given = request.path_params["id"]
     status = None
     if _DIGITS.fullmatch(given) and int(given) < 2**63:
@@ -211,9 +296,17 @@ async def _stream(web: Web, tenant: WebTenant, request: Request) -> Response:
     last = request.headers.get("last-event-id", "")
     if _DIGITS.fullmatch(last) and int(last) <= LAST_SEQ:
         after = int(last)
-    conversation = await _conversation(web, tenant, request)
+    conversation = (await _session(web, tenant, request)).conversation
+
+    async def is_admitted() -> bool:
+        try:
+            await _session(web, await _find_tenant(web, request), request)
+        except Exception:  # whatever it is, the browser comes back by itself and is told
+            return False
+        return True
+
     return StreamingResponse(
-        events(web, tenant.name, conversation, after),
+        while_admitted(events(web, tenant.name, conversation, after), is_admitted),
         media_type="text/event-stream",
         # The second tells nginx to hand each event on as it comes.
         headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
@@ -229,22 +322,68 @@ async def _find_tenant(web: Web, request: Request) -> WebTenant:
     return tenant
 
 
-async def _conversation(web: Web, tenant: WebTenant, request: Request) -> int:
-    """Return the conversation that the request's token opens. Raises Problem 401."""
+async def _session(web: Web, tenant: WebTenant, request: Request) -> Session:
+    """Return the session that the request's token opens. Raises Problem 401, or 403 where the tenant wants to know who it is."""
+    held = await _held(web, tenant, request)
+    if held is None:
+        raise _no_session()
+    if tenant.section.requires_identity and not held.is_verified:
+        raise _identity_required()
+    return held
+
+
+async def _held(web: Web, tenant: WebTenant, request: Request) -> Session | None:
+    """Return the session that the request's token opens, whether or not the tenant lets it in; None when it opens nothing."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token:
-        raise _no_session()
+        return None
     async with web.database.transaction() as connection:
-        conversation = await find_session(
+        return await find_session(
             connection,
             tenant.name,
             token.strip(),
             origin=request.headers.get("origin"),
-            longest_lead=web.longest_lead,
+            life=tenant.section.session,
         )
-    if conversation is None:
-        raise _no_session()
-    return conversation
+
+
+async def _prove(web: Web, tenant: WebTenant, token: object) -> Identity:
+    """Return whom a token of the tenant's server names. Raises Problem 403."""
+    if tenant.section.identity is None:
+        raise Problem(
+            403,
+            "This widget takes no identities: the tenant's file has no channels.web.identity.",
+            kind="identity-invalid",
+        )
+    secrets = [secret.get_secret_value() for secret in tenant.section.identity.secrets]
+    async with web.database.transaction() as connection:
+        now = (await connection.execute(sql("select now()"))).scalar_one()
+    try:
+        return prove(token, secrets, tenant.name, now)
+    except NotProved as problem:
+        raise Problem(
+            403, f"The identity is refused: {problem}. Ask the page's own server for another.", kind="identity-invalid"
+        ) from None
+
+
+def _visit(web: Web, tenant: WebTenant, request: Request) -> Visit:
+    return Visit(
+        request.headers.get("origin"),
+        address_hash(web.secret, tenant.name, request.client.host if request.client else None),
+        tenant.section.limits.sessions_an_hour,
+    )
+
+
+def _told(opened: Opened) -> Response:
+    return JSONResponse(
+        {
+            "token": opened.token,
+            "conversation": opened.conversation,
+            "seq": opened.seq,
+            "rotate_after": _ROTATE_AFTER,
+        },
+        status_code=201,
+    )
 
 
 def _no_session() -> Problem:
@@ -252,6 +391,25 @@ def _no_session() -> Problem:
         401,
         "This needs the token of a live session as `Authorization: Bearer`. Open a new one with POST …/sessions.",
         headers={"www-authenticate": "Bearer"},
+    )
+
+
+def _identity_required() -> Problem:
+    return Problem(
+        403,
+        "This widget is for users who have signed in: send their `identity`, signed by the page's server.",
+        kind="identity-required",
+    )
+
+
+def _too_many_sessions(problem: TooManySessions) -> Problem:
+    return _too_many("Too many sessions were opened from this address within an hour.", problem.retry_after)
+
+
+def _too_many(detail: str, wait: timedelta) -> Problem:
+    seconds = str(max(math.ceil(wait.total_seconds()), 1))  # none too few
+    return Problem(
+        429, f"{detail} Try again after {seconds} seconds.", kind="too-many", headers={"retry-after": seconds}
     )
 
 

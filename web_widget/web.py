@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from channels.message import Inbound, Received
 from channels.web.section import WebSection
 from store.database import Database
 from store.signals import Signals
 from web_widget.listeners import Listeners
+from web_widget.sessions import Merge
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,11 @@ class Web:
     """Cancels a task of a tenant's conversation: `cancelled`, `raced`, or None when it is not pending there."""
     stopping: asyncio.Event
     """Set when the service shuts down: every stream ends."""
-    longest_lead: timedelta
-    """How far ahead something can be booked: until then a visitor must find back."""
+    merge: Merge
+    """Moves what an anonymous visitor has said and booked into the conversation of the user they turned out to be."""
+    on_merged: Callable[[int], None]
+    """Told after the commit in which conversation it goes on."""
+    secret: bytes
+    """The installation's own; addresses are hashed with it."""
     listeners: Listeners
     """The open streams of this process."""

@@ -17,10 +17,13 @@ async def write(
     *,
     task: int,
     now: datetime | None,
+    asked_at: datetime | None = None,
 ) -> int:
     """Write a bubble in the caller's transaction and return its sequence number.
 
-    It is delivered when that commits, whether or not a browser is connected. Give the hint `message {conversation}`
+    `asked_at` is when a follow-up was asked for. It is delivered when that commits, whether or not a browser is connected. Give the hint `message {conversation}`
     afterwards, so that open pages show it at once.
     """
-    return await messages.add(connection, tenant, conversation, "assistant", kind, text, now=now, task=task)
+    return await messages.add(
+        connection, tenant, conversation, "assistant", kind, text, now=now, task=task, asked_at=asked_at
+    )

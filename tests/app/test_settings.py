@@ -48,6 +48,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
             "VUELVO_LEASE": "1m30s",
             "VUELVO_TELEGRAM_API_URL": "http://localhost:8081/",
             "VUELVO_TWILIO_API_URL": "http://[::1]:8082/twilio/",
+            "VUELVO_TRUSTED_PROXIES": "10.0.0.7, fd00::/8",
             "VUELVO_LOG_FORMAT": "json",
         },
         None,
@@ -64,6 +65,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
         "telegram_api_url": "http://localhost:8081",
         "twilio_api_url": "http://[::1]:8082/twilio",
         "log_format": "json",
+        "trusted_proxies": ("10.0.0.7/32", "fd00::/8"),
     }
     assert secret_key(settings) == KEY.encode()
     assert "p@db" not in repr(settings)

@@ -7,19 +7,22 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
 import uvicorn
+from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from app.signed_in import bring_along
 from channels.message import Inbound, Received
 from channels.web import outbound
+from channels.web.inbound import TooMany
 from channels.web.section import WebSection
-from scheduler.when import LONGEST_LEAD
+from scheduler.clock import Clock
 from store import conversations, messages
 from store.contacts import Contact, meet
 from store.database import Database
@@ -64,7 +67,9 @@ class Service:
             self._pending,
             self._cancel,
             self.stopping,
-            LONGEST_LEAD,
+            self._merge,
+            lambda conversation: None,
+            b"the installation's own",
             self.listeners,
         )
 
@@ -81,6 +86,12 @@ class Service:
             known = await messages.seq_of_inbound(connection, inbound.tenant, key)
             if known is not None:
                 return Received(*known, is_new=False)
+            terms = inbound.terms
+            assert terms is not None
+            if await messages.full_for(
+                connection, inbound.tenant, terms.conversation, most=terms.most_a_minute, span=timedelta(minutes=1)
+            ):
+                raise TooMany(timedelta(seconds=7))
             contact = await meet(connection, Contact(inbound.tenant, "web", inbound.address, inbound.address_key))
             conversation = await conversations.open_conversation(connection, inbound.tenant, contact, None)
             seq = await messages.add(
@@ -113,6 +124,9 @@ class Service:
             for text in texts:
                 await outbound.write(connection, "acme", conversation, "followup", text, task=1, now=None)
         self.signals.hint(f"message {conversation}")
+
+    async def _merge(self, connection: AsyncConnection, tenant: str, conversation: int, to: int) -> None:
+        await bring_along(Clock(), connection, tenant, conversation, to)
 
     async def _find(self, name: str) -> WebTenant | None:
         return self.tenants.get(name)

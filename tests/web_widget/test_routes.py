@@ -2,6 +2,7 @@ import httpx
 import pytest
 
 from channels.message import Inbound
+from channels.web.inbound import Terms
 from tests.web_widget.conftest import SHOP, Service, Visitor, a_visitor, a_web_tenant, utc
 from web_widget.web import Pending
 
@@ -30,6 +31,7 @@ async def test_a_message_is_handed_on_as_it_was_written(http: httpx.AsyncClient,
             text="¿Mañana a las 9? 👩‍👧",
             language="es",
             time_zone="America/Bogota",
+            terms=Terms(visitor.conversation, most_a_minute=60),
         )
     ]
 
@@ -161,7 +163,7 @@ async def test_an_unknown_tenant_is_not_found(http: httpx.AsyncClient, tenant: s
 @pytest.mark.parametrize(
     ("method", "path", "allow"),
     [
-        ("GET", "/sessions", "POST, OPTIONS"),
+        ("GET", "/sessions", "POST, DELETE, OPTIONS"),
         ("PUT", "/messages", "GET, POST, OPTIONS"),
         ("POST", ".js", "GET, HEAD"),
         ("DELETE", "", "GET, HEAD"),
