@@ -22,6 +22,7 @@ from app.tenants_file import TenantConfig, TenantFileError, from_stored
 from channels.errors import NotDone
 from channels.telegram.bot import open_bot
 from channels.telegram.inbound import ALLOWED_UPDATES
+from channels.web.section import is_open_to_all
 from channels.whatsapp.contents import Contents, gaps, judge
 from scheduler.find import oldest_due
 from store import tenants
@@ -105,6 +106,7 @@ async def _look_at_tenants(database: Database, settings: Settings, note: Any) ->
                 )
             else:
                 note(f"tenant {row.tenant}", True, f"channels {', '.join(names) or 'none'}")
+            _look_at_widget(config, note)
             await _look_at_templates(config, settings, note)
         except (WrongKey, UnknownModel, TenantFileError) as problem:
             note(f"tenant {row.tenant}", False, str(problem))
@@ -114,6 +116,15 @@ async def _look_at_tenants(database: Database, settings: Settings, note: Any) ->
     else:
         note("tasks", True, counts)
     return usable
+
+
+def _look_at_widget(config: TenantConfig, note: Any) -> None:
+    """Look whether what a visitor writes can be overheard, or their session be taken, on the way from their page."""
+    section = config.channels.web
+    for origin in section.origins if section else ():
+        if is_open_to_all(origin):
+            words = f"the page {origin} comes without https, so anybody on its way can read along there: serve it with https"
+            note(f"tenant {config.tenant}", True, words, is_warning=True)
 
 
 async def look_at_bots(configs: list[TenantConfig], settings: Settings, note: Any) -> None:

@@ -39,6 +39,15 @@ def _duration(given: Any) -> Any:
         return timedelta.max
 
 
+def _up_to(most: timedelta) -> AfterValidator:
+    def check(span: timedelta) -> timedelta:
+        if not SHORTEST <= span <= most:
+            raise ValueError(f"write 5 minutes to {most.days} days, such as 30d or 12h")
+        return span
+
+    return AfterValidator(check)
+
+
 def _written(span: timedelta) -> str:
     days, rest = divmod(span, timedelta(days=1))
     return f"{days}d" if not rest else f"{span.total_seconds():g}s"
@@ -74,9 +83,9 @@ class IdentitySection(BaseModel, extra="forbid", frozen=True):
 class SessionSection(BaseModel, extra="forbid", frozen=True):
     """How long a session lives."""
 
-    idle: Annotated[Duration, Field(ge=SHORTEST, le=IDLE)] = IDLE
+    idle: Annotated[Duration, _up_to(IDLE)] = IDLE
     """After its last use."""
-    absolute: Annotated[Duration, Field(ge=SHORTEST, le=ABSOLUTE)] = ABSOLUTE
+    absolute: Annotated[Duration, _up_to(ABSOLUTE)] = ABSOLUTE
     """In all."""
 
 
@@ -114,6 +123,11 @@ class WebSection(BaseModel, extra="forbid", frozen=True):
     def requires_identity(self) -> bool:
         """Whether those whose identity is not proved are refused."""
         return self.identity is not None and self.identity.required
+
+
+def is_open_to_all(origin: str) -> bool:
+    """Tell whether a page comes over the network as it is, so that others can read and change it."""
+    return origin.startswith("http://") and _ON_THIS_MACHINE.fullmatch(origin) is None
 
 
 def ink_on(color: str) -> str:

@@ -202,3 +202,25 @@ async def test_the_service_answers_amid_more_half_open_connections_than_it_may_h
             for _, writer in site.half_open:
                 writer.close()
     assert not [line for line in process.said if "Too many open files" in line or "Traceback" in line]
+
+
+async def test_only_a_proxy_that_is_named_is_believed_for_whom_it_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+
+    async def who(request: Request) -> Response:
+        return PlainTextResponse(f"{request.client.host if request.client else None} {request.url.scheme}")
+
+    told = []
+    for trusted in ((), ("10.0.0.0/8",), ("127.0.0.1/32", "10.0.0.0/8")):
+        async with AsyncExitStack() as stack:
+            listener, address = stack.enter_context(a_port())
+            server = Server(Starlette(routes=[Route("/", who)]), Limits(), trusted)
+            running = asyncio.create_task(server.serve(sockets=[listener]))
+            http = await stack.enter_async_context(httpx.AsyncClient(base_url=address))
+            for claim in ("203.0.113.7", "6.6.6.6, 203.0.113.7, 10.1.2.3", "nonsense"):
+                headers = {"X-Forwarded-For": claim, "X-Forwarded-Proto": "https"}
+                told.append((await http.get("/", headers=headers)).text)
+            server.should_exit = True
+            await running
+    assert told[:6] == ["127.0.0.1 http"] * 6
+    assert told[6:] == ["203.0.113.7 https", "203.0.113.7 https", "nonsense https"]

@@ -74,6 +74,13 @@ def test_every_setting_is_read_from_its_variable() -> None:
         settings.port = 1
 
 
+@pytest.mark.parametrize("given", ["*", "localhost", "10.0.0.0/40", "10.0.0.1/8", "10.0.0.7;10.0.0.8"])
+def test_what_is_no_network_is_no_trusted_proxy(given: str) -> None:
+    (problem,) = problems_of({"VUELVO_TRUSTED_PROXIES": given})
+    assert problem.startswith("VUELVO_TRUSTED_PROXIES is ")
+    assert "write addresses and networks with commas between them" in problem
+
+
 def test_all_problems_are_told_together_each_with_its_variable_and_what_was_given() -> None:
     problems = problems_of(
         {

@@ -1,0 +1,56 @@
+"""A stream that outlives its session tells nothing more."""
+
+from collections.abc import AsyncGenerator
+
+from tests.web_widget.conftest import Service, Visitor
+from web_widget.admitted import while_admitted
+from web_widget.stream import events
+
+
+async def test_a_stream_ends_before_it_tells_anything_to_whom_it_is_closed() -> None:
+    asked, closed = [], []
+
+    async def told() -> AsyncGenerator[str, None]:
+        try:
+            for chunk in (": welcome", "one", ": still here", "two", ": still here", "three"):
+                yield chunk
+        finally:
+            closed.append(True)
+
+    async def is_admitted() -> bool:
+        asked.append(len(asked))
+        return len(asked) < 2
+
+    assert [chunk async for chunk in while_admitted(told(), is_admitted, every=0)] == [
+        ": welcome",
+        "one",
+        ": still here",
+    ]
+    assert (len(asked), closed) == (2, [True])
+
+
+async def test_between_two_looks_a_stream_takes_its_session_for_alive() -> None:
+    async def told() -> AsyncGenerator[str, None]:
+        for _ in range(1000):
+            yield "a word"
+
+    async def is_admitted() -> bool:
+        raise AssertionError("nobody is asked so soon")
+
+    assert len([chunk async for chunk in while_admitted(told(), is_admitted)]) == 1000
+
+
+async def test_what_is_said_after_signing_out_does_not_reach_an_open_stream(visitor: Visitor, service: Service) -> None:
+    async def is_admitted() -> bool:
+        return (await visitor.ask("GET", "messages")).status_code == 200
+
+    stream = while_admitted(events(service.web, "acme", visitor.conversation, 0), is_admitted, every=0)
+    assert (await anext(stream)).startswith(":")
+    await service.say(visitor.conversation, "one")
+    seen = ""
+    async for chunk in stream:
+        seen += chunk
+        if '"one"' in seen:
+            await visitor.ask("DELETE", "sessions")
+            await service.say(visitor.conversation, "two")
+    assert '"two"' not in seen
