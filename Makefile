@@ -2,7 +2,7 @@
 SHELL := bash
 PYTHON ?= python3
 
-.PHONY: run test check lock bench crash faults screenshot
+.PHONY: run test check lock bench crash faults cuts screenshot
 run:
 	$(PYTHON) dev.py serve
 test:
@@ -34,6 +34,11 @@ crash:
 faults:
 	$(PYTHON) dev.py setup --dev
 	.venv/bin/python -m tests.faults $(FAULTS)
+
+# A widget's visitors, cut off in a thousand ways; another size or seed: make cuts CUTS='--disturbances 200 --seed 7'
+cuts:
+	$(PYTHON) dev.py setup --dev
+	.venv/bin/python -m tests.cuts $(CUTS)
 
 # The picture in README is taken by the browser test itself.
 screenshot:
