@@ -86,7 +86,6 @@ class Listeners:
         with (
             self._signals.calling(f"message {conversation}", listener.wake),
             self._signals.calling(f"typing {conversation}", listener.hear_of_writing),
-            self._signals.calling(f"sessions {conversation}", listener.end),
         ):
             others = self._of.setdefault(key, [])
             alive = [each for each in others if not each.is_over]

@@ -13,7 +13,6 @@ connection is held. Events:
 import asyncio
 import json
 import logging
-import random
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,8 +32,6 @@ KEEP_ALIVE = 10.0
 """Seconds of silence after which a comment is sent; a browser takes a connection silent for 25 s for dead."""
 TYPING_LASTS = 30.0
 """Seconds after which an answer announced as being written is no longer believed in."""
-LONGEST = 900.0
-"""Seconds after which a stream ends at the latest: the browser connects again, and is asked again for its token."""
 PAGE = 100
 """Messages read at once."""
 
@@ -114,21 +111,16 @@ async def events(
     *,
     keep_alive: float = KEEP_ALIVE,
     typing_lasts: float = TYPING_LASTS,
-    longest: float = LONGEST,
 ) -> AsyncGenerator[str, None]:
-    """Yield the events of a conversation after a sequence number until it is time to connect again.
-
-    That is when the service stops, when the conversation or the right to it may be gone, and after `longest` seconds.
-    """
+    """Yield the events of a conversation after a sequence number until the service stops or the conversation is gone."""
     now = asyncio.get_running_loop().time
-    ends_at = now() + longest * random.uniform(0.8, 1)  # noqa: S311 - spreads reconnects, no secret
     try:
         with web.listeners.joined(tenant, conversation, after) as listener:
             told = _Told(listener, typing_lasts)
             yield ": welcome\n\n"
             spoke_at = now()
             is_first = is_woken = True
-            while not web.stopping.is_set() and not listener.is_over and now() < ends_at:
+            while not web.stopping.is_set() and not listener.is_over:
                 chunks: list[str] = []
                 has_more = False
                 if is_woken:
@@ -148,7 +140,7 @@ async def events(
                 if chunks:
                     yield "".join(chunks)
                     spoke_at = now()
-                until = min(spoke_at + keep_alive, ends_at, told.typing_until or ends_at)
+                until = min(spoke_at + keep_alive, told.typing_until or spoke_at + keep_alive)
                 is_woken = has_more or await listener.wait(until - now())
     except SQLAlchemyError as problem:
         # The browser comes back by itself, and continues where it was.

@@ -224,16 +224,6 @@ async def test_of_too_many_streams_in_one_conversation_the_oldest_ends(
         assert (await next_event(theirs, "message")).content["text"] == "to them"
 
 
-async def test_a_stream_ends_in_time_so_that_its_token_is_asked_for_again(visitor: Visitor, service: Service) -> None:
-    async with _listening(service, visitor.conversation, longest=0.05) as stream, asyncio.timeout(3):
-        assert [event.name async for event in stream] == ["seen"]
-    async with _listening(service, visitor.conversation) as stream:
-        await next_event(stream, "seen")
-        service.signals.hint(f"sessions {visitor.conversation}")
-        async with asyncio.timeout(3):
-            assert [event async for event in stream] == []
-
-
 async def test_one_look_is_made_for_all_who_listen(
     visitor: Visitor, service: Service, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

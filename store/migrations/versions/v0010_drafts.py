@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0010"
-down_revision = "0008"  # v0009 is being written beside it
+down_revision = "0009"
 
 UP = """
 CREATE UNLOGGED TABLE drafts (
