@@ -91,7 +91,7 @@ class Poller:
         """Begin to claim."""
         self._loop = asyncio.create_task(self._poll(), name="poller")
         self._keeper = asyncio.create_task(self._keep_leases(), name="lease keeper")
-        self._cleaner = asyncio.create_task(self._delete_old(), name="retention")
+        self._cleaner = asyncio.create_task(self._keep_deleting(), name="retention")
 
     async def stop(self, grace: timedelta = timedelta(seconds=10)) -> None:
         """Claim nothing more, let what is in hand finish within the grace time, and give the rest back.
@@ -253,17 +253,21 @@ class Poller:
                 if work := self._running.get(task):
                     work.cancel()
 
-    async def _delete_old(self) -> None:
+    async def delete_old(self) -> None:
+        """Delete what ended long ago, as is done every so often by itself."""
+        if deleted := await retention.delete_old(self._database, self._clock):
+            log.info("deleted %d tasks that ended long ago", deleted)
+        if self._also_delete:
+            await self._also_delete()
+
+    async def _keep_deleting(self) -> None:
         """Begin somewhere within the first interval, so that processes started together do not all do it at once."""
         pause = self._delete_old_every.total_seconds() * random.random()  # noqa: S311 - no secret
         while True:
             await asyncio.sleep(pause)
             pause = self._delete_old_every.total_seconds()
             try:
-                if deleted := await retention.delete_old(self._database, self._clock):
-                    log.info("deleted %d tasks that ended long ago", deleted)
-                if self._also_delete:
-                    await self._also_delete()
+                await self.delete_old()
             except (SQLAlchemyError, OSError) as problem:
                 log.warning("could not delete what ended long ago (%s)", _name(problem))
             except Exception:  # nobody else would hear of it, and the tables would grow for ever

@@ -100,7 +100,7 @@ async def test_tasks_are_listed_looked_at_and_cancelled(shell: Shell, database: 
 
 
 async def test_the_doctor_says_what_is_well_and_what_is_not(shell: Shell) -> None:
-    assert await shell.run("migrate") == (0, "the schema is at 0008, as before")
+    assert await shell.run("migrate") == (0, "the schema is at 0009, as before")
     checks = {check["check"]: check["ok"] for check in await shell.json("doctor")}
     assert checks["database"]
     assert checks["schema"]
@@ -140,6 +140,18 @@ async def test_the_doctor_sees_that_nobody_does_what_is_due_and_a_whatsapp_that_
     assert "BAD  tenant acme: whatsapp is not heard: set VUELVO_PUBLIC_URL" in said
     assert "BAD  tasks: 1 scheduled; one has been due for 12" in said
     assert "start vuelvo serve or vuelvo work" in said
+
+
+async def test_the_doctor_warns_of_a_page_that_others_can_read_along(shell: Shell) -> None:
+    (shell.directory / "shop.yaml").write_text(
+        "tenant: acme\nname: Acme\ntime_zone: UTC\nchannels:\n  web:\n"
+        "    origins: ['http://shop.example', 'https://shop.example', 'http://localhost:3000', 'null']\n"
+    )
+    assert (await shell.run("tenants", "apply", "shop.yaml"))[0] == 0
+    code, said = await shell.run("doctor")
+    assert code == 0
+    assert said.count("comes without https") == 1
+    assert "warn tenant acme: the page http://shop.example comes without https" in said
 
 
 @pytest.mark.parametrize(

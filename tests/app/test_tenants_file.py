@@ -430,6 +430,35 @@ def test_a_tenant_is_shown_with_its_defaults_and_without_its_secrets(file: Path)
     assert seen["agent"]["history"] == 40
 
 
+def test_the_secrets_of_identities_are_sealed_each_in_its_place_and_never_shown(file: Path) -> None:
+    secrets = ["hunter2-" * 4, "retnuh2-" * 4]
+    text = SHORT + "channels: {web: {identity: {secrets: ['${NEW}', '${OLD}']}, session: {idle: 30d}}}"
+    (config,) = load(file, text, {"NEW": secrets[0], "OLD": secrets[1]})
+    stored = to_stored(config, BOX)
+    assert stored == to_stored(config, BOX)
+    assert "hunter2" not in json.dumps(stored)
+    assert from_stored(json.loads(json.dumps(stored)), BOX) == config
+    web = shown(config)["channels"]["web"]
+    assert web["identity"]["secrets"] == [HIDDEN, HIDDEN]
+    assert web["session"] == {"idle": "30d", "absolute": "730d"}
+    stored["channels"]["web"]["identity"]["secrets"].reverse()
+    with pytest.raises(WrongKey):
+        from_stored(stored, BOX)
+    assert refused(file, text, {"NEW": "hunter2", "OLD": secrets[1]}) == [
+        "acme.yaml:4: channels.web.identity.secrets.0: it must have at least 32 characters: make one with"
+        " `openssl rand -hex 32`"
+    ]
+
+
+def test_an_origin_of_files_is_written_in_quotes(file: Path) -> None:
+    (config,) = load(file, SHORT + "channels: {web: {origins: ['null']}}")
+    assert config.channels.web is not None
+    assert config.channels.web.origins == ("null",)
+    assert refused(file, SHORT + "channels: {web: {origins: [null]}}") == [
+        "acme.yaml:4: channels.web.origins.0: it is empty"
+    ]
+
+
 def test_the_json_schema_knows_every_field_and_no_other() -> None:
     schema = json.loads(json.dumps(json_schema()))
     assert list(schema["properties"]) == list(TenantConfig.model_fields)

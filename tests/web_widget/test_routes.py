@@ -196,7 +196,7 @@ async def test_a_page_that_may_embed_the_widget_is_let_in_by_name(http: httpx.As
 async def test_another_page_opens_no_session(http: httpx.AsyncClient, origin: str) -> None:
     for method in ("OPTIONS", "POST"):
         answer = await http.request(method, "/widget/acme/sessions", headers={"Origin": origin})
-        assert answer.status_code == 403
+        assert (answer.status_code, answer.json()["type"]) == (403, "origin-refused")
         assert "access-control-allow-origin" not in answer.headers
         assert answer.headers["vary"] == "Origin"
 
@@ -205,6 +205,33 @@ async def test_a_star_lets_any_page_in(http: httpx.AsyncClient, service: Service
     service.tenants["acme"] = a_web_tenant("acme", origins=("*",))
     answer = await http.post("/widget/acme/sessions", headers={"Origin": "https://any.example"})
     assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (201, "https://any.example")
+
+
+@pytest.mark.parametrize("origin", ["null", "http://localhost:5173", "http://127.0.0.1:8080", "http://[::1]:3000"])
+async def test_a_tenant_that_names_no_origins_can_be_tried_from_a_file_or_this_machine(
+    http: httpx.AsyncClient, origin: str
+) -> None:
+    visitor = await a_visitor(http, "other", Origin=origin)
+    answer = await visitor.ask("GET", "messages", headers={"Origin": origin})
+    assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, origin)
+    assert (await visitor.ask("GET", "messages", headers={"Origin": "http://localhost"})).status_code == 401
+
+
+async def test_a_session_of_a_file_opens_nothing_once_the_tenant_names_its_origins(
+    http: httpx.AsyncClient, service: Service
+) -> None:
+    visitor = await a_visitor(http, "other", Origin="null")
+    service.tenants["other"] = a_web_tenant("other", origins=(SHOP,))
+    for origin, status in (("null", 403), (SHOP, 401)):
+        assert (await visitor.ask("GET", "messages", headers={"Origin": origin})).status_code == status
+
+
+async def test_a_page_may_read_when_it_can_try_again(visitor: Visitor, service: Service) -> None:
+    service.tenants["acme"] = a_web_tenant("acme", origins=(SHOP,), limits={"messages_a_minute": 1})
+    await visitor.write("one", "one")
+    refused = await visitor.ask("POST", "messages", json={"text": "two", "client_id": "two"}, headers={"Origin": SHOP})
+    assert (refused.status_code, refused.json()["type"], refused.headers["retry-after"]) == (429, "too-many", "7")
+    assert refused.headers["access-control-expose-headers"] == "Retry-After"
 
 
 async def test_a_refusal_can_be_read_by_the_page(http: httpx.AsyncClient) -> None:
