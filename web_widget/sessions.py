@@ -176,7 +176,8 @@ select max(created_at) + cast(:absolute as interval) from web_sessions
  where bucket = :bucket and tenant = :tenant and conversation = :conversation and {LIVES}
 """
 
-# Both, in their order, before anything of theirs.
+# Both, in their order, before anything of theirs. Not for update: whoever changes a conversation for the second time in a
+# transaction looks whether its contact is there, with their tasks and the conversation in hand that are locked after this.
 LOCK_CONTACTS = """
 select c.id, c.address_key, c.language, c.time_zone from contacts c
  where c.bucket = :bucket and c.tenant = :tenant and c.channel = 'web'
@@ -184,7 +185,7 @@ select c.id, c.address_key, c.language, c.time_zone from contacts c
         or c.id = (select v.contact from conversations v
                     where v.bucket = :bucket and v.tenant = :tenant and v.id = cast(:conversation as bigint)))
  order by c.id
-   for update
+   for no key update
 """
 STILL_LIVES = f"""
 select true from web_sessions where {KEY} and conversation = :conversation and (ends_at is null or ends_at > now())

@@ -10,14 +10,19 @@ from typing import Any
 
 import httpx
 import jwt
+import pytest
 from sqlalchemy import text
 
 from app.http import application
+from channels.web import outbound as web
+from scheduler import settle
 from scheduler.find import Found
 from store import conversations
 from store.database import Database
 from store.messages import Message
 from tests.support.asgi import calling
+from tests.support.claims import take
+from tests.support.clock import MovableClock
 from tests.support.house import House, a_house
 from tests.support.model import Script, books
 from tests.support.wait import eventually, waits_for_a_lock
@@ -387,3 +392,29 @@ async def test_what_was_seen_and_what_was_not_stays_so(database: Database, tmp_p
         async with database.transaction() as connection:
             seen = await connection.scalar(text("select seen_seq from conversations"))
         assert (seen, user.conversation) == (3, before.conversation)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_an_answer_that_is_being_committed_while_its_visitor_signs_in_goes_along(
+    database: Database, tmp_path: Path, clock: MovableClock, is_known: bool
+) -> None:
+    async with a_shop(database, tmp_path, clock=clock, poll=False) as shop:
+        if is_known:
+            await shop.user()
+        visitor = await shop.visit()
+        await visitor.write("hello", "one")
+        (turn,) = await take(database, clock)
+        async with database.transaction() as writing:
+            assert not await settle.is_cancelled(writing, turn)
+            signing_in = asyncio.create_task(visitor.sign_in())
+            if is_known:  # else nobody waits
+                await eventually(lambda: waits_for_a_lock(database))
+            talk = visitor.conversation
+            seq = await web.write(writing, "acme", talk, "reply", "Hello.", task=turn.id, now=clock.at)
+            await conversations.mark_answered(writing, "acme", talk, 1)
+            await settle.deliver(writing, clock, turn, seq)
+        signed_in = await signing_in
+        assert await signed_in.read() == ["hello", "Hello."]
+        (ended,) = await shop.house.tasks(kind="turn")
+        assert (ended.state, ended.conversation, ended.message_seq) == ("fired", signed_in.conversation, 2)
+        assert await counts(database) == (1, 1)

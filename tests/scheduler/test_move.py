@@ -1,10 +1,14 @@
 """What is pending goes along when its chat moves, but for what is being said."""
 
+import pytest
 from sqlalchemy import update
 
 from scheduler import settle
+from scheduler.cancel import cancel
 from scheduler.clock import Clock
-from scheduler.move import move_pending
+from scheduler.errors import LostClaim
+from scheduler.events import story
+from scheduler.move import move_pending, take_along
 from scheduler.task import tasks
 from store.database import Database
 from tests.support.claims import fields, take
@@ -53,3 +57,33 @@ async def test_what_has_ended_stays_as_it_was(database: Database, clock: Clock) 
         )
         await move_pending(connection, "acme", here, there)
     assert await fields(database, ended, "conversation", "reply_to") == (here, "5")
+
+
+async def test_where_a_conversation_is_no_more_all_of_it_goes_along_and_what_is_in_hand_is_done_again(
+    database: Database, clock: Clock
+) -> None:
+    async with database.transaction() as connection:
+        here, there = await a_conversation(connection), await a_conversation(connection, address="bea")
+        turn = (await a_turn(connection, clock, here)).id
+        written = (await a_followup(connection, clock, here)).id
+    in_hand = {task.id: task for task in await take(database, clock)}
+    assert set(in_hand) == {turn, written}
+    async with database.transaction() as connection:
+        to_come = (await a_followup(connection, clock, here)).id
+        ended = (await a_followup(connection, clock, here)).id
+        given = {"state": "fired", "outcome": "delivered", "message_seq": 3, "ended_at": await clock.now(connection)}
+        await connection.execute(update(tasks).where(tasks.c.id == ended).values(**given))
+        assert (await cancel(connection, clock, "acme", [written])).raced == [written]
+        await take_along(connection, clock, "acme", here, there, behind=40, why="they are one")
+    of = ("conversation", "state", "message_seq", "fence", "attempt", "worker")
+    assert await fields(database, turn, *of) == (there, "scheduled", None, 2, 0, None)
+    assert await fields(database, written, *of) == (there, "cancelled", None, 2, 0, None)
+    assert await fields(database, to_come, *of) == (there, "scheduled", None, 0, 0, None)
+    assert await fields(database, ended, *of) == (there, "fired", 43, 0, 0, None)
+    with pytest.raises(LostClaim):
+        async with database.transaction() as connection:
+            await settle.deliver(connection, clock, in_hand[turn], 1)
+    async with database.transaction() as connection:
+        last = (await story(connection, "acme", turn))[-1]
+    assert (last.event, last.detail) == ("returned", "they are one")
+    assert {task.id for task in await take(database, clock)} == {turn, to_come}
