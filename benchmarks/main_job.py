@@ -26,10 +26,19 @@ from sqlalchemy import text
 
 from app.http import application
 from app.settings import Settings
-from app.wiring import Running, running
+from app.tenants_file import TenantConfig
+from app.wiring import Running, apply_tenants, running
 from scheduler.book import Booking, book
 from store import contacts, conversations
 from store.contacts import Contact
+
+DEMO = {
+    "tenant": "demo",
+    "name": "Demo",
+    "time_zone": "UTC",
+    "channels": {"web": {"limits": {"sessions_an_hour": 1_000_000}}},
+}
+"""Each run opens a session, all from one address."""
 
 
 def answer_at_once(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
@@ -126,6 +135,7 @@ async def measure(runs: int) -> None:
     with tempfile.TemporaryDirectory(prefix="vuelvo-bench-") as directory:
         settings = Settings(data_dir=Path(directory), secret_key=SecretStr("a secret key for nothing but benchmarks"))
         async with running(settings, model=FunctionModel(answer_at_once)) as house:
+            await apply_tenants(house.service, [TenantConfig.model_validate(DEMO)])
             server = uvicorn.Server(uvicorn.Config(application(house), port=0, lifespan="off", log_level="warning"))
             serving = asyncio.create_task(server.serve())
             while not server.started:  # noqa: ASYNC110 - uvicorn gives no signal

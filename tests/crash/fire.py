@@ -144,6 +144,8 @@ class Fire:
     async def _prepare(self) -> None:
         await migrate(self._database)
         channels = {
+            # All customers are at one address here.
+            "web": {"limits": {"messages_a_minute": 6000, "sessions_an_hour": 1_000_000}},
             "telegram": {"token": TOKEN},
             "whatsapp": {
                 "account_sid": self.twilio.server.account_sid,

@@ -8,7 +8,8 @@ from web_widget.stream import events
 
 
 async def test_a_stream_ends_before_it_tells_anything_to_whom_it_is_closed() -> None:
-    asked, closed = [], []
+    asked: list[int] = []
+    closed: list[bool] = []
 
     async def told() -> AsyncGenerator[str, None]:
         try:
