@@ -418,3 +418,22 @@ async def test_an_answer_that_is_being_committed_while_its_visitor_signs_in_goes
         (ended,) = await shop.house.tasks(kind="turn")
         assert (ended.state, ended.conversation, ended.message_seq) == ("fired", signed_in.conversation, 2)
         assert await counts(database) == (1, 1)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_a_token_asked_for_while_its_visitor_signs_in_opens_nothing_of_the_users(
+    database: Database, tmp_path: Path, is_known: bool
+) -> None:
+    async with a_shop(database, tmp_path, poll=False) as shop:
+        if is_known:
+            await shop.user()
+        visitor = await shop.visit()
+        user, answers = await asyncio.gather(
+            visitor.sign_in(), asyncio.gather(*(visitor.ask("POST", "sessions/rotate") for _ in range(8)))
+        )
+        assert {answer.status_code for answer in answers} <= {201, 401}
+        tokens = [answer.json()["token"] for answer in answers if answer.status_code == 201]
+        for token in (visitor.token, *tokens):
+            old = Browser(shop.http, token, user.conversation)
+            assert (await old.ask("GET", "messages")).status_code == 401
+        assert (await user.ask("GET", "messages")).status_code == 200
