@@ -382,7 +382,7 @@ async def test_a_shop_with_a_strict_policy_may_embed_it_even_twice(desk: Desk) -
         assert panel is not None
         assert panel["x"] < 100  # the launcher's side is the end of the line, which is on the left here
 
-        desk.service.tenants["acme"] = a_web_tenant("acme", origins=())
+        desk.service.tenants["acme"] = a_web_tenant("acme", origins=("https://other.example",))
         await page.evaluate("localStorage.clear()")
         await page.reload()
         await launcher.click()
