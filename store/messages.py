@@ -76,6 +76,8 @@ class Message:
     at: datetime
     asked_at: datetime | None = None
     """When a follow-up was asked for; not known of each."""
+    inbound_key: str | None = None
+    """Under which a customer's message was taken in; only where a log is read."""
 
 
 OF_INBOUND = text("""
@@ -254,7 +256,7 @@ async def _read(
     connection: AsyncConnection, chosen: Sequence[ColumnElement[bool]], limit: int, *, is_forward: bool = False
 ) -> list[Message]:
     rows = await connection.execute(
-        select(messages.c.seq, messages.c.role, messages.c.kind, messages.c.text, messages.c.at, messages.c.asked_at)
+        select(*(messages.c[name] for name in ("seq", "role", "kind", "text", "at", "asked_at", "inbound_key")))
         .where(*chosen)
         .order_by(messages.c.seq if is_forward else messages.c.seq.desc())
         .limit(limit)

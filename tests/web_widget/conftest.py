@@ -81,7 +81,7 @@ class Service:
     async def receive(self, inbound: Inbound) -> Received:
         """Store a message once, and answer it if the test wants."""
         self.inbound.append(inbound)
-        key = f"web {inbound.provider_id}"
+        key = f"web:{inbound.provider_id}"
         async with self.door, self.database.transaction() as connection:
             known = await messages.seq_of_inbound(connection, inbound.tenant, key)
             if known is not None:

@@ -103,7 +103,9 @@ async def test_the_log_tells_who_said_what_and_when(visitor: Visitor, service: S
     ]
     assert told["seq"] == 3
     assert all(each["at"].endswith("Z") and utc(each["at"]) for each in told["messages"])
+    assert told["messages"][0].pop("client_id") == "one", "so that its page knows it again"
     assert set(told["messages"][0]) == {"seq", "role", "kind", "text", "at"}
+    assert set(told["messages"][1]) == {"seq", "role", "kind", "text", "at"}
 
 
 async def test_the_log_is_read_forwards_backwards_or_from_its_end(visitor: Visitor, service: Service) -> None:
