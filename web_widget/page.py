@@ -8,18 +8,23 @@ from hashlib import sha256
 from html import escape
 from pathlib import Path
 from string import Template
+from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from channels.web.section import ink_on
+from web_widget.scripts import answer_script, scripts
 from web_widget.web import Web, WebTenant
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 COLOR = "#1f4fa3"
 """The widget's own colour, where the tenant names none."""
+
+TRIED_FROM = ("http://localhost:*", "http://127.0.0.1:*", "file:")
+"""Pages that may frame the widget of a tenant that names none: on the developer's own machine."""
 
 _HERE = Path(__file__).parent
 _TALK_PAGE, _DEMO_PAGE, _MISSING_PAGE = (
@@ -70,27 +75,25 @@ _MISSING = {
 
 def serve_script(web: Web) -> Handler:
     """Return the handler of `/widget/{tenant}.js`."""
-    source = (_HERE / "static" / "widget.js").read_text(encoding="utf-8")
 
     async def answer(request: Request) -> Response:
         tenant = await _find(web, request.path_params["tenant"])
-        headers = {
-            "cache-control": "no-cache",
-            "cross-origin-resource-policy": "cross-origin",
-            "x-content-type-options": "nosniff",
-        }
         if tenant is None:
-            line = 'console.warn("Vuelvo: there is no widget under this name. Check the address of the script.");\n'
-            return Response(line, status_code=404, media_type="text/javascript", headers=headers)
-        # A block, so that the name stays out of the page's globals.
-        script = f"{{const config = {_config(tenant)};\n{source}}}\n".encode()
-        headers["etag"] = f'"{sha256(script).hexdigest()[:32]}"'
-        known = request.headers.get("if-none-match", "")
-        if headers["etag"] in (tag.strip().removeprefix("W/") for tag in known.split(",")):
-            return Response(status_code=304, headers=headers)
-        return Response(script, media_type="text/javascript", headers=headers)
+            return _no_script()
+        config = json.dumps(config_of(tenant), separators=(",", ":"))
+        return answer_script(request, scripts().with_config(config), {"cache-control": "no-cache"})
 
     return answer
+
+
+async def serve_built_script(request: Request) -> Response:
+    """Answer `/widget/{tenant}/{script}.{hash}.js`, the same for every tenant, for ever."""
+    name = request.url.path.rpartition("/")[2]
+    script = scripts().files.get(name)
+    if script is None:
+        return _no_script()
+    headers = {"cache-control": "public, max-age=31536000, immutable", "access-control-allow-origin": "*"}
+    return answer_script(request, script.plain, headers, script.compressed)
 
 
 def serve_page(web: Web) -> Handler:
@@ -105,7 +108,7 @@ def serve_page(web: Web) -> Handler:
             _TALK_PAGE,
             language,
             _TALK[language] | {"title": title_of(tenant), "script": f"{quote(tenant.name, safe='')}.js"},
-            embedded_by=("'self'", *tenant.section.origins),
+            embedded_by=("'self'", *(tenant.section.origins or TRIED_FROM)),
         )
 
     return answer
@@ -146,18 +149,33 @@ async def _find(web: Web, name: str) -> WebTenant | None:
     return None if "\0" in name else await web.find_tenant(name)
 
 
-def _config(tenant: WebTenant) -> str:
+def config_of(tenant: WebTenant) -> dict[str, str]:
+    """Return what the launcher is told of a tenant."""
     color = tenant.section.color or COLOR
-    return json.dumps(
-        {
-            "tenant": tenant.name,
-            "title": title_of(tenant),
-            "greeting": tenant.section.greeting,
-            "language": tenant.language,
-            "color": color,
-            "ink": ink_on(color),
-        }
-    )
+    told = {
+        "tenant": tenant.name,
+        "title": title_of(tenant),
+        "greeting": tenant.section.greeting,
+        "language": tenant.language,
+        "color": color,
+        "ink": ink_on(color),
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def pinned_config(tenant: WebTenant) -> dict[str, Any]:
+    """Return what a pinned launcher asks for, and what to pin now: `{…, "pin": {"file", "integrity"}}`."""
+    return config_of(tenant) | {"pin": {"file": scripts().loader, "integrity": scripts().integrity()}}
+
+
+def _no_script() -> Response:
+    line = 'console.warn("Vuelvo: there is no widget under this name. Check the address of the script.");\n'
+    headers = {
+        "cache-control": "no-cache",
+        "cross-origin-resource-policy": "cross-origin",
+        "x-content-type-options": "nosniff",
+    }
+    return Response(line, status_code=404, media_type="text/javascript", headers=headers)
 
 
 def _missing(request: Request) -> Response:
@@ -180,6 +198,7 @@ def _page(
     policy = (
         "default-src 'none'; script-src 'self'; connect-src 'self'; "
         f"style-src 'self'{style}; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
+        "require-trusted-types-for 'script'; trusted-types vuelvo; "
         f"frame-ancestors {' '.join(embedded_by)}"
     )
     return HTMLResponse(

@@ -28,7 +28,7 @@ from store.database import sql
 from web_widget.admitted import while_admitted
 from web_widget.bubbles import LAST_SEQ, bubble, instant
 from web_widget.identity import Identity, NotProved, prove
-from web_widget.page import Handler, serve_page, serve_script
+from web_widget.page import Handler, pinned_config, serve_built_script, serve_page, serve_script
 from web_widget.sessions import (
     ROTATE_AFTER,
     Opened,
@@ -73,9 +73,12 @@ def routes(web: Web) -> list[BaseRoute]:
         "pending": {"GET": _list_pending},
         "pending/{id}": {"DELETE": _cancel},
         "stream": {"GET": _stream},
+        "config": {"GET": _configure},
     }
     return [
         Route("/widget/{tenant}.js", _get_only(serve_script(web)), methods=list(HTTPMethod)),
+        Route("/widget/{tenant}/loader.{hash}.js", _get_only(serve_built_script), methods=list(HTTPMethod)),
+        Route("/widget/{tenant}/panel.{hash}.js", _get_only(serve_built_script), methods=list(HTTPMethod)),
         Route("/widget/{tenant}", _get_only(serve_page(web)), methods=list(HTTPMethod)),
         *(Route(f"/widget/{{tenant}}/{path}", _Door(web, methods)) for path, methods in answers.items()),
     ]
@@ -289,6 +292,10 @@ async def _cancel(web: Web, tenant: WebTenant, request: Request) -> Response:
     if status is None:
         raise Problem(404, "Nothing with this id is pending in this conversation.")
     return JSONResponse({"status": status})
+
+
+async def _configure(web: Web, tenant: WebTenant, request: Request) -> Response:
+    return JSONResponse(pinned_config(tenant), headers={"cache-control": "no-cache"})
 
 
 async def _stream(web: Web, tenant: WebTenant, request: Request) -> Response:

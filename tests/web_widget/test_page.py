@@ -10,12 +10,13 @@ import pytest
 
 import web_widget
 from tests.web_widget.conftest import SHOP, Service, a_web_tenant
+from web_widget import build
 
-SOURCE = Path(web_widget.__file__).parent / "static" / "widget.js"
+STATIC = Path(web_widget.__file__).parent / "static"
 
 
 def _config(script: str) -> dict[str, object]:
-    told = json.loads(script.removeprefix("{const config = ").split(";\n", 1)[0])
+    told = json.loads(script.removesuffix(");\n").rpartition("})(")[2])
     assert isinstance(told, dict)
     return told
 
@@ -30,7 +31,6 @@ async def test_the_script_knows_its_tenant(http: httpx.AsyncClient, service: Ser
     assert _config(answer.text) == {
         "tenant": "acme",
         "title": 'A "quoted" </script> name',
-        "greeting": None,
         "language": "es",
         "color": "#ffee00",
         "ink": "#000000",
@@ -45,13 +45,72 @@ async def test_an_unchanged_script_is_not_sent_again(http: httpx.AsyncClient, se
     assert (await http.get("/widget/acme.js", headers=known)).status_code == 200
 
 
-def test_the_script_stays_light_and_free_of_what_makes_text_into_markup() -> None:
-    source = SOURCE.read_text(encoding="utf-8")
-    assert len(gzip.compress(source.encode(), 9)) <= 12 * 1024
+async def test_what_a_browser_loads_stays_light(http: httpx.AsyncClient, service: Service) -> None:
+    launcher = await _compressed(http, "/widget/acme.js")
+    assert len(launcher) < 2 * 1024
+    names = re.findall(r'"?(\w+)"?:"(\w{43})"', gzip.decompress(launcher).decode())
+    assert {name for name, _ in names} == {"en", "es", "pt", "frame"}
+    for _, name in names:
+        assert len(launcher) + len(await _compressed(http, f"/widget/acme/panel.{name}.js")) < 12 * 1024
+
+
+async def _compressed(http: httpx.AsyncClient, path: str) -> bytes:
+    async with http.stream("GET", path, headers={"Accept-Encoding": "gzip"}) as answer:
+        assert answer.status_code == 200, path
+        assert answer.headers["content-encoding"] == "gzip"
+        assert answer.headers["vary"] == "Accept-Encoding"
+        return b"".join([piece async for piece in answer.aiter_raw()])
+
+
+async def test_a_script_goes_out_as_it_is_where_the_browser_does_not_unpack(http: httpx.AsyncClient) -> None:
+    tags = set()
+    for accepted in ("gzip", "identity", "br, gzip;q=0"):
+        answer = await http.get("/widget/acme.js", headers={"Accept-Encoding": accepted})
+        assert answer.headers.get("content-encoding") == ("gzip" if accepted == "gzip" else None)
+        assert _config(answer.text)["tenant"] == "acme"
+        tags.add(answer.headers["etag"])
+    assert len(tags) == 2
+
+
+async def test_a_version_is_pinned_by_its_hash(http: httpx.AsyncClient) -> None:
+    told = await http.get("/widget/acme/config", headers={"Origin": SHOP})
+    assert told.headers["access-control-allow-origin"] == SHOP
+    pin = told.json().pop("pin")
+    pinned = await http.get(f"/widget/acme/{pin['file']}")
+    assert pin["integrity"] == f"sha256-{b64encode(sha256(pinned.content).digest()).decode()}"
+    assert pinned.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert pinned.headers["access-control-allow-origin"] == "*"
+    embedded = _config((await http.get("/widget/acme.js")).text)
+    assert embedded == {name: value for name, value in told.json().items() if name != "pin"}
+    assert (await http.get("/widget/acme/config", headers={"Origin": "https://other.example"})).status_code == 403
+    for name in ("loader.x.js", "panel.x.js", "panel.../versions.json"):
+        assert (await http.get(f"/widget/acme/{name}")).status_code == 404
+
+
+def test_what_is_served_is_what_the_sources_make() -> None:
+    made = build.build(build.project_version())
+    built = {path.name: path.read_bytes() for path in build.BUILT.iterdir()}
+    assert {name: built.get(name) == content for name, content in made.items()} == dict.fromkeys(made, True), (
+        "run: python -m web_widget.build"
+    )
+    assert set(built) == {"versions.json"}.union(*(each["files"] for each in json.loads(made["versions.json"])))
+
+
+def test_no_source_makes_text_into_markup() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in STATIC.rglob("*.js"))
     assert (
-        re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|DOMParser", source)
+        re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|DOMParser", sources)
         == []
     )
+
+
+def test_the_texts_are_the_same_in_each_language() -> None:
+    languages = [json.loads(path.read_text(encoding="utf-8")) for path in (STATIC / "texts").iterdir()]
+    shapes = [
+        {part: list(texts) if isinstance(texts, dict) else len(texts) for part, texts in each.items()}
+        for each in languages
+    ]
+    assert shapes == [shapes[0]] * 3
 
 
 async def test_the_conversation_has_a_page_of_its_own(http: httpx.AsyncClient, service: Service) -> None:
@@ -64,7 +123,8 @@ async def test_the_conversation_has_a_page_of_its_own(http: httpx.AsyncClient, s
     assert '<script src="acme.js" data-full data-language="pt" defer>' in answer.text
     assert answer.headers["content-security-policy"] == (
         "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; img-src 'self' data:; "
-        f"base-uri 'none'; form-action 'none'; frame-ancestors 'self' {SHOP}"
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types vuelvo; "
+        f"frame-ancestors 'self' {SHOP}"
     )
 
 

@@ -291,9 +291,8 @@ async def test_history_comes_as_the_visitor_scrolls_up_and_nothing_scrolls_away(
     await page.reload()
     await expect(_bubbles(page)).to_have_count(50)
     log = page.get_by_role("log")
-    for count in (100, 120):
-        await log.evaluate("log => { log.scrollTop = 0 }")
-        await expect(_bubbles(page)).to_have_count(count)
+    await log.evaluate("log => { log.scrollTop = 0 }")
+    await expect(_bubbles(page)).to_have_count(120)
     assert (await _bubbles(page).all_text_contents())[2:] == [f"Assistant: number {n}" for n in range(3, 121)]
 
     await log.evaluate("log => { log.scrollTop = 200 }")
@@ -341,7 +340,7 @@ async def test_what_is_said_is_text_never_markup(desk: Desk) -> None:
     said = _bubbles(page).last
     await expect(said).to_contain_text("<img src=x onerror=alert(1)> bold and italic, snake_case_name, 2*3*4, a*b*c")
     assert await said.evaluate("said => [...said.querySelectorAll('*')].map(each => each.tagName).join(' ')") == (
-        "SPAN P STRONG EM CODE BR UL LI LI STRONG OL LI P A A A PRE CODE P"
+        "SPAN P STRONG EM CODE BR UL LI LI STRONG OL LI P A BDI BDI A BDI A BDI BDI PRE CODE P"
     )
     assert await said.locator("a").evaluate_all("links => links.map(link => [link.textContent, link.href])") == [
         ["our page", "https://shop.example/a_(b)?q=1"],
@@ -382,7 +381,7 @@ async def test_a_shop_with_a_strict_policy_may_embed_it_even_twice(desk: Desk) -
         assert panel is not None
         assert panel["x"] < 100  # the launcher's side is the end of the line, which is on the left here
 
-        desk.service.tenants["acme"] = a_web_tenant("acme", origins=("https://other.example",))
+        desk.service.tenants["acme"] = a_web_tenant("acme", origins=("https://elsewhere.example",))
         await page.evaluate("localStorage.clear()")
         await page.reload()
         await launcher.click()
@@ -409,7 +408,7 @@ async def test_it_works_on_a_page_of_its_own_without_storage_or_a_secure_context
     page = await desk.page(context, "/widget/acme")
     await _write(page, "Hello")
     await _expect(page, "Hello", "You said: Hello")
-    await expect(page.get_by_role("button")).to_have_count(1)
+    await expect(page.get_by_role("button")).to_have_count(2)  # what is pending, and sending
     size = await page.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]")
     assert size == [320, 560]
     hour = "new Date(document.querySelector('div').shadowRoot.querySelector('time').dateTime).getUTCHours()"

@@ -1,0 +1,85 @@
+// The conversation in a frame of the service's own origin (data-isolate), where scripts of the page cannot read it. The
+// launcher stays in the page. Both ends talk through one port, which is handed to the frame's origin alone.
+
+import PAGE from "../texts/*.json#page";
+import { base, config, host, make, note, options, panel, root, say, setTexts, texts } from "./host.js";
+import { dress } from "./look.js";
+import { tellUnread } from "./notices.js";
+import { setOpen } from "./opening.js";
+import { recall, remember } from "./storage.js";
+
+const ANSWERS_WITHIN = 15_000; // ms
+
+let frame;
+let port;
+
+function obey(name, value) {
+  if (name === "close" && !frame) return;
+  if (!frame) embed();
+  if (name === "open") open(true, value);
+  if (name === "close") open(false);
+  if (name === "forget") remember("talked");
+  port.postMessage([name, value]);
+}
+
+function open(isWanted, isFocused) {
+  setOpen(isWanted, isFocused, frame);
+  tellUnread(host.unread ?? 0);
+}
+
+function embed() {
+  const { port1, port2 } = new MessageChannel();
+  port = port1;
+  frame = make("iframe");
+  frame.title = config.title;
+  frame.style.cssText = "flex:1;border:0";
+  frame.src = `${base.slice(0, -1)}#framed`;
+  frame.onload = () => frame.contentWindow.postMessage("vuelvo", new URL(base).origin, [port2]);
+  const givingUp = setTimeout(() => {
+    open(false);
+    frame.remove();
+    frame = null;
+    note.textContent = texts.failed;
+  }, ANSWERS_WITHIN);
+  port.onmessage = ({ data: [name, detail, talked] }) => {
+    clearTimeout(givingUp);
+    if (talked) remember("talked", talked);
+    if (name === "close") open(false);
+    if (name === "unread") tellUnread(detail.count);
+    if (name === "message" || name === "refused") say(name, detail);
+  };
+  const style = getComputedStyle(root.host);
+  const { sound } = options;
+  port.postMessage([
+    "look",
+    {
+      dir: style.direction,
+      font: style.getPropertyValue("--vuelvo-font"),
+      options: sound === undefined ? {} : { sound },
+    },
+  ]);
+  port.postMessage(["language", root.host.lang]);
+  panel.append(frame);
+}
+
+function retell() {
+  const { lang } = root.host;
+  setTexts(PAGE[lang]);
+  tellUnread(host.unread ?? 0);
+  port?.postMessage(["language", lang]);
+}
+
+if (host.retell) {
+  host.retell();
+} else {
+  const { waiting } = host;
+  host.retell = retell;
+  host.tell = obey;
+  host.waiting = null;
+  dress();
+  panel.role = "dialog";
+  panel.ariaLabel = config.title;
+  retell();
+  for (const what of waiting) obey(...what);
+  if (recall("talked") && !frame) embed();
+}

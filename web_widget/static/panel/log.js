@@ -1,0 +1,197 @@
+// What this page knows of the conversation's log, by sequence number: `cursor` is the last message read, and reading goes
+// on from there after any interruption. The numbers have no holes, so one that is skipped has been missed.
+
+import { makeBubble, markStates } from "./bubbles.js";
+import { draft, showDraft } from "./draft.js";
+import { host, say } from "./host.js";
+import { announce, tellUnread } from "./notices.js";
+import { refreshPending } from "./pending.js";
+import { takeOwn } from "./sending.js";
+import { beep } from "./sound.js";
+import { isLeading } from "./stream.js";
+import { keepEndInView, list, log, place, showEnd } from "./view.js";
+import { call, post } from "./wire.js";
+
+const MOST_UNREAD = 500;
+const LARGEST_PAGE = 100;
+
+export let cursor;
+export let seen; // the last message the visitor has seen; Infinity until the service tells
+export let answered; // what the visitor wrote up to this number has been taken up
+export let isLoaded;
+let isReadingBack;
+export const shown = new Map(); // sequence number -> bubble
+
+let first; // the first message shown; what is before it is fetched when the visitor scrolls up
+let last;
+
+export function startOver() {
+  cursor = last = answered = 0;
+  first = 1;
+  seen = Infinity;
+  isLoaded = false;
+  for (const item of [...list.children]) if (item.seq > 0) item.remove();
+  shown.clear();
+  showDraft(false);
+  showUnread();
+  refreshPending();
+}
+
+// ---- Reading
+
+export async function loadEnd() {
+  if (!isLoaded) showHistory(await call("messages"));
+  cursor = last;
+  isLoaded = true;
+  showEnd();
+  return true;
+}
+
+export async function loadOlder() {
+  if (isReadingBack || first < 2) return;
+  isReadingBack = true;
+  try {
+    const older = await call(`messages?before=${first}&limit=${LARGEST_PAGE}`);
+    const fromEnd = log.scrollHeight - log.scrollTop;
+    showHistory(older);
+    log.scrollTop = log.scrollHeight - fromEnd;
+  } finally {
+    isReadingBack = false;
+  }
+}
+
+function showHistory({ messages }) {
+  log.ariaBusy = true; // it is not read aloud
+  for (const message of messages) show(message);
+  log.ariaBusy = false;
+  first = messages[0]?.seq ?? 1;
+  markStates();
+}
+
+let isCatchingUp = false;
+
+export async function catchUp() {
+  if (isCatchingUp || !isLoaded) return;
+  isCatchingUp = true;
+  try {
+    for (let end = cursor + 1; cursor < end; ) {
+      const { messages, seq } = await call(`messages?after=${cursor}`);
+      takeAll(messages.map((message) => ["message", message, true]));
+      end = messages.length && seq;
+    }
+  } catch {
+    // the next event finds the same hole
+  }
+  isCatchingUp = false;
+}
+
+// Takes events [name, content, isRead] of the stream, or of another tab that holds it.
+export function takeAll(events) {
+  if (!isLoaded) return;
+  const count = events.filter(([name]) => name === "message").length;
+  if (count > 2) hush(count);
+  for (const [name, content, isRead] of events) {
+    const { seq, role, kind } = content;
+    if (name === "seen") takeSeen(seq);
+    if (name === "typing") takeUp(content.typing && draft);
+    if (name === "delta") takeUp((content.is_first ? "" : draft) + content.text);
+    if (name !== "message" || seq <= cursor) continue;
+    if (seq > cursor + 1 && !isRead) {
+      catchUp();
+      break;
+    }
+    cursor = seq;
+    keepEndInView(() => {
+      show(content, true);
+      if (role === "assistant") showDraft(false);
+    });
+    markStates();
+    say("message", { seq, role, kind });
+    if (role === "assistant" && !isReading() && isLeading()) beep(); // one tab is enough
+    refreshPending();
+  }
+  showUnread();
+  acknowledge();
+}
+
+function takeUp(words) {
+  showDraft(words);
+  if (words === false) return;
+  answered = last + 0.5;
+  markStates();
+}
+
+async function takeSeen(seq) {
+  seen = seen === Infinity ? seq : Math.max(seen, seq);
+  try {
+    // Back to the first message that was not seen, so that each of them is there and is counted.
+    while (first > seen + 1 && shown.size < MOST_UNREAD && !isReadingBack) await loadOlder();
+    showUnread();
+  } catch {
+    // told again when the stream is back
+  }
+}
+
+// ---- Showing
+
+function show(message, isLive) {
+  const { seq, role, kind } = message;
+  if (shown.has(seq)) return;
+  put((isLive && role === "visitor" && takeOwn(message)) || makeBubble(message), seq);
+  if (kind === "reply") answered = Math.max(answered, seq);
+}
+
+export function put(bubble, seq) {
+  shown.set(seq, bubble);
+  last = Math.max(last, seq);
+  place(bubble, seq);
+}
+
+let hushed = 0;
+
+// Much at once is counted, not read aloud one by one.
+function hush(count) {
+  log.ariaBusy = true;
+  hushed += count;
+  announce(() => {
+    const told = hushed;
+    log.ariaBusy = false;
+    hushed = 0;
+    return told;
+  });
+}
+
+// ---- Telling what was seen
+
+export const isInSight = () => document.visibilityState === "visible";
+const isReading = () => host.isOpen && isInSight();
+
+export function showUnread() {
+  if (isReadingBack) return;
+  let count = 0;
+  if (!isReading()) for (const [seq, { className }] of shown) count += seq > seen && className === "assistant";
+  tellUnread(count);
+}
+
+let isAcknowledging = false;
+
+export async function acknowledge() {
+  if (isAcknowledging || !isReading() || !(cursor > seen)) return;
+  isAcknowledging = true;
+  const seq = cursor;
+  const isDone = await post("seen", { seq }).then(
+    () => true,
+    () => false, // said again with the next message, or when the stream is back
+  );
+  isAcknowledging = false;
+  if (!isDone) return;
+  takeSeen(seq);
+  acknowledge();
+}
+
+// What was on the screen is no news, even before the service has heard of it.
+export function noteSeen() {
+  if (!isReading()) return;
+  acknowledge();
+  if (seen < cursor) seen = cursor;
+}

@@ -1,0 +1,128 @@
+// Sending: what the visitor writes is kept until the service has answered for it, and is sent again under the same id,
+// which the service takes once.
+
+import { makeBubble, markStates, setState } from "./bubbles.js";
+import { texts } from "./host.js";
+import { cursor, put, shown } from "./log.js";
+import { explain } from "./problems.js";
+import { haveSession } from "./session.js";
+import { recall, remember } from "./storage.js";
+import { place, setText, showEnd, trouble } from "./view.js";
+import { makePacer, post } from "./wire.js";
+
+let queue = []; // what this page still has to send: {id, text, at, bubble}
+
+// Other tabs write the same list, so it is read again before each change.
+function changeUnsent(change) {
+  const unsent = change(readUnsent());
+  remember("unsent", unsent.length && JSON.stringify(unsent));
+}
+
+function readUnsent() {
+  try {
+    return JSON.parse(recall("unsent") ?? "[]").filter((each) => each.id && each.text);
+  } catch {
+    return [];
+  }
+}
+
+export function send(text) {
+  // Pages without TLS have no randomUUID.
+  const id = String(crypto.getRandomValues(new Uint32Array(4)));
+  const message = { id, text, at: new Date().toISOString() };
+  changeUnsent((unsent) => [...unsent, message]);
+  remember("talked", "1");
+  enqueue(message);
+  showEnd();
+  flush();
+}
+
+function enqueue(message) {
+  const bubble = makeBubble({ role: "visitor", ...message });
+  bubble.classList.add("unsent");
+  place(bubble);
+  queue.push({ ...message, bubble });
+}
+
+// What an earlier page could not send.
+export function enqueueUnsent() {
+  readUnsent().forEach(enqueue);
+}
+
+export function clearQueue() {
+  for (const { bubble } of queue) bubble.remove();
+  queue = [];
+}
+
+// Whether something may have arrived of which no answer came.
+export function hasUnknown() {
+  return queue.some((message) => message.isUnknown);
+}
+
+let isFlushing = false;
+
+export async function flush() {
+  if (isFlushing) return;
+  isFlushing = true;
+  const pacer = makePacer();
+  for (let message; (message = queue[0]); ) {
+    try {
+      await haveSession();
+      message.isUnknown = true;
+      const { seq } = await post("messages", { text: message.text, client_id: message.id });
+      if (!(seq > 0)) throw new Error(); // no answer of the service
+      settle(message, seq);
+      setText(trouble, "");
+      pacer.reset();
+    } catch (problem) {
+      const { status, isFinal } = problem;
+      if (status < 500) message.isUnknown = false;
+      // What is wrong with the message itself no other moment would change.
+      if ([400, 413, 422].includes(status)) {
+        refuse(message);
+        continue;
+      }
+      if (isFinal || status === 429) explain(problem);
+      for (const { bubble } of queue) setState(bubble, isFinal ? texts.kept : texts.unsent);
+      if (isFinal) break; // until the page identifies its visitor, or the visitor writes again
+      await pacer.nap(problem.after);
+    }
+  }
+  isFlushing = false;
+}
+
+function settle(message, seq) {
+  dequeue(message);
+  const { bubble } = message;
+  setSent(bubble);
+  if (!bubble.seq) {
+    if (shown.has(seq)) bubble.remove();
+    else put(bubble, seq);
+  }
+  markStates();
+}
+
+function refuse(message) {
+  dequeue(message);
+  const { bubble } = message;
+  bubble.classList.add("refused");
+  setState(bubble, texts.refused);
+  bubble.seq ??= cursor + 0.5; // it keeps its place: what is said later comes after it
+}
+
+function dequeue(message) {
+  queue = queue.filter((each) => each !== message);
+  changeUnsent((unsent) => unsent.filter(({ id }) => id !== message.id));
+}
+
+function setSent(bubble) {
+  bubble.classList.remove("unsent");
+  setState(bubble, "");
+}
+
+// Returns the bubble of a message of ours of which the stream tells before the answer has come.
+export function takeOwn({ text }) {
+  const own = queue.find(({ bubble, text: mine }) => !bubble.seq && text === mine)?.bubble;
+  if (own) setSent(own);
+  return own;
+}

@@ -1,0 +1,30 @@
+// What is remembered: in the browser's storage, or until the page is left where that is blocked.
+
+import { config } from "./host.js";
+
+let store = {};
+let isStored;
+
+try {
+  store = localStorage;
+  isStored = true;
+} catch {
+  // blocked
+}
+
+export const key = (name) => `vuelvo:${config.tenant}:${name}`;
+
+export const recall = (name) => store[key(name)];
+
+// Nothing forgets.
+export function remember(name, value) {
+  try {
+    if (value) store[key(name)] = value;
+    else delete store[key(name)];
+  } catch {
+    // It is full: what is known by now is known until the page is left.
+  }
+}
+
+// Pages without TLS have no locks, and where storage is blocked no tab knows of another.
+export const isShared = () => isStored && navigator.locks;
