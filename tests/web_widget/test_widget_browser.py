@@ -1,13 +1,9 @@
 """The widget in a real browser, against a real server, over a wire that can be cut."""
 
 import re
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.async_api import Page, expect
 from playwright.async_api import Route as Call
 from sqlalchemy import text
 from starlette.applications import Starlette
@@ -15,90 +11,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
-from store import messages
-from store.database import Database
-from tests.support.chromium import open_chromium
-from tests.support.proxy import Proxy, a_proxy
-from tests.web_widget.conftest import Service, a_service, a_web_tenant, serve
+from tests.web_widget.conftest import a_web_tenant, serve
+from tests.web_widget.desk import Desk, browser, bubbles, desk, expect_bubbles, write
+
+__all__ = ["browser", "desk"]  # fixtures
 
 # One browser for all of them: each test has a profile of its own, and starting one takes longer than most of them.
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
-
-
-@dataclass
-class Desk:
-    """A browser in front of a service."""
-
-    service: Service
-    browser: Browser
-    wire: Proxy
-    url: str
-    complaints: list[str] = field(default_factory=list)
-    """What the browser's console said of violated policies and uncaught errors."""
-
-    async def context(self, **options: Any) -> BrowserContext:
-        """Someone's browser, with a storage of its own."""
-        context = await self.browser.new_context(locale="en-GB", reduced_motion="reduce", **options)
-        context.set_default_timeout(8_000)
-        return context
-
-    async def page(self, context: BrowserContext | None = None, path: str = "/") -> Page:
-        """A page of the service in it, whose complaints fail the test."""
-        page = await (context or await self.context()).new_page()
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on(
-            "console",
-            lambda said: self.complaints.append(said.text) if "Content Security Policy" in said.text else None,
-        )
-        await page.goto(self.url + path)
-        return page
-
-    async def conversation(self) -> int:
-        """The newest conversation."""
-        async with self.service.database.transaction() as connection:
-            return int((await connection.execute(text("select max(id) from conversations"))).scalar_one())
-
-    async def written(self) -> list[str]:
-        """What visitors' messages the service has, in order."""
-        conversation = await self.conversation()
-        async with self.service.database.transaction() as connection:
-            log = await messages.read(connection, "acme", conversation, limit=1000)
-        return [message.text for message in log if message.role == "customer"]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    async with open_chromium() as browser:
-        yield browser
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def desk(browser: Browser, database_url: str) -> AsyncIterator[Desk]:
-    database = Database(database_url)
-    service = await a_service(database)
-    service.answers = True
-    async with service.served() as port, a_proxy(f"http://127.0.0.1:{port}") as (wire, url):
-        desk = Desk(service, browser, wire, url)
-        yield desk
-        for context in browser.contexts:
-            await context.close()
-    await database.close()
-    assert desk.complaints == []
-
-
-async def _write(page: Page, words: str) -> None:
-    await page.get_by_placeholder("Write a message").fill(words)
-    await page.get_by_placeholder("Write a message").press("Enter")
-
-
-def _bubbles(page: Page) -> Locator:
-    """Every bubble but the greeting, which is the widget's own."""
-    return page.locator("ol.list > li:not(:first-child) > .words")
-
-
-async def _expect(page: Page, *words: str) -> None:
-    """The bubbles come to be exactly these."""
-    await expect(_bubbles(page)).to_have_text([re.compile(rf"^(You|Assistant): {re.escape(each)}$") for each in words])
 
 
 async def test_a_visitor_writes_and_is_answered_and_finds_it_all_again(desk: Desk) -> None:
@@ -106,17 +25,17 @@ async def test_a_visitor_writes_and_is_answered_and_finds_it_all_again(desk: Des
     await expect(page.get_by_role("dialog", name="Acme & Co")).to_be_visible()
     await expect(page.get_by_text("Hello! How can I help you?")).to_be_visible()
     assert desk.service.inbound == []
-    await _write(page, "Call Ana")
-    await _expect(page, "Call Ana", "You said: Call Ana")
+    await write(page, "Call Ana")
+    await expect_bubbles(page, "Call Ana", "You said: Call Ana")
 
     await desk.service.say(await desk.conversation(), "It is time to call Ana")
-    await _expect(page, "Call Ana", "You said: Call Ana", "It is time to call Ana")
+    await expect_bubbles(page, "Call Ana", "You said: Call Ana", "It is time to call Ana")
     labels = page.locator(".list .label")
     await expect(labels).to_have_text(["Back, as promised"])
 
     for _ in range(2):
         await page.reload()
-        await _expect(page, "Call Ana", "You said: Call Ana", "It is time to call Ana")
+        await expect_bubbles(page, "Call Ana", "You said: Call Ana", "It is time to call Ana")
         await expect(labels).to_have_text(["Back, as promised"])
     assert await desk.written() == ["Call Ana"]
 
@@ -125,8 +44,8 @@ async def test_what_was_said_while_the_visitor_was_away_appears_once_each_in_ord
     desk: Desk,
 ) -> None:
     page = await desk.page()
-    await _write(page, "Hello")
-    await _expect(page, "Hello", "You said: Hello")
+    await write(page, "Hello")
+    await expect_bubbles(page, "Hello", "You said: Hello")
     conversation = await desk.conversation()
     told = ["Hello", "You said: Hello"]
     for count in (1, 60):
@@ -137,45 +56,45 @@ async def test_what_was_said_while_the_visitor_was_away_appears_once_each_in_ord
         told += missed
         desk.wire.mend()
         await page.evaluate("dispatchEvent(new Event('online'))")
-        await _expect(page, *told)
+        await expect_bubbles(page, *told)
         await expect(page.get_by_text("No connection, trying again…")).to_be_hidden()
     await page.reload()
-    await _expect(page, *told[-50:])
+    await expect_bubbles(page, *told[-50:])
 
 
 async def test_what_is_written_without_a_connection_is_sent_once_when_it_is_back(desk: Desk) -> None:
     page = await desk.page()
-    await _write(page, "First")
-    await _expect(page, "First", "You said: First")
+    await write(page, "First")
+    await expect_bubbles(page, "First", "You said: First")
     desk.wire.cut()
-    await _write(page, "Second")
-    await _write(page, "Third")
+    await write(page, "Second")
+    await write(page, "Third")
     await expect(page.get_by_text("Not sent yet, trying again…")).to_have_count(2)
-    await _expect(page, "First", "You said: First", "Second", "Third")
+    await expect_bubbles(page, "First", "You said: First", "Second", "Third")
     await expect(page.get_by_placeholder("Write a message")).to_be_editable()
     desk.wire.mend()
-    await _expect(page, "First", "You said: First", "Second", "You said: Second", "Third", "You said: Third")
+    await expect_bubbles(page, "First", "You said: First", "Second", "You said: Second", "Third", "You said: Third")
     await expect(page.locator(".unsent")).to_have_count(0)
     assert await desk.written() == ["First", "Second", "Third"]
 
     # Written, and the page closed before it could be sent.
     context = page.context
     desk.wire.cut()
-    await _write(page, "Fourth")
+    await write(page, "Fourth")
     await expect(page.get_by_text("Not sent yet, trying again…")).to_have_count(1)
     await page.close()
     desk.wire.mend()
     page = await desk.page(context)
-    await expect(_bubbles(page).last).to_have_text("Assistant: You said: Fourth")
+    await expect(bubbles(page).last).to_have_text("Assistant: You said: Fourth")
     assert await desk.written() == ["First", "Second", "Third", "Fourth"]
     await page.reload()
-    await expect(_bubbles(page)).to_have_count(8)
+    await expect(bubbles(page)).to_have_count(8)
 
 
 async def test_an_answer_that_was_lost_on_the_way_makes_no_second_message(desk: Desk) -> None:
     page = await desk.page()
-    await _write(page, "First")
-    await _expect(page, "First", "You said: First")
+    await write(page, "First")
+    await expect_bubbles(page, "First", "You said: First")
     lost = 0
 
     async def lose(call: Call) -> None:
@@ -185,13 +104,13 @@ async def test_an_answer_that_was_lost_on_the_way_makes_no_second_message(desk: 
         await call.abort()
 
     await page.route("**/messages", lose, times=2)
-    await _write(page, "Second")
-    await _expect(page, "First", "You said: First", "Second", "You said: Second")
+    await write(page, "Second")
+    await expect_bubbles(page, "First", "You said: First", "Second", "You said: Second")
     await expect(page.locator(".unsent")).to_have_count(0)
-    await _write(page, "Third")
-    await expect(_bubbles(page).last).to_have_text("Assistant: You said: Third")
+    await write(page, "Third")
+    await expect(bubbles(page).last).to_have_text("Assistant: You said: Third")
     assert (lost, await desk.written()) == (2, ["First", "Second", "Third"])
-    await expect(_bubbles(page)).to_have_count(6)
+    await expect(bubbles(page)).to_have_count(6)
 
 
 async def test_a_connection_that_is_dead_without_saying_so_is_noticed(desk: Desk) -> None:
@@ -199,20 +118,20 @@ async def test_a_connection_that_is_dead_without_saying_so_is_noticed(desk: Desk
     page = await context.new_page()
     await page.clock.install()
     await page.goto(desk.url)
-    await _write(page, "Hello")
-    await _expect(page, "Hello", "You said: Hello")
+    await write(page, "Hello")
+    await expect_bubbles(page, "Hello", "You said: Hello")
     desk.wire.silence(b"/stream")
     await desk.service.say(await desk.conversation(), "Are you there?")
     await page.clock.run_for(26_000)
-    await _expect(page, "Hello", "You said: Hello", "Are you there?")
+    await expect_bubbles(page, "Hello", "You said: Hello", "Are you there?")
 
 
 async def test_a_page_out_of_sight_gives_its_connection_back_and_catches_up_in_sight(desk: Desk) -> None:
     page = await (await desk.context()).new_page()
     await page.clock.install()
     await page.goto(desk.url)
-    await _write(page, "Hello")
-    await _expect(page, "Hello", "You said: Hello")
+    await write(page, "Hello")
+    await expect_bubbles(page, "Hello", "You said: Hello")
     turn = (
         "state => { Object.defineProperty(document, 'visibilityState', {get: () => state, configurable: true});"
         "document.dispatchEvent(new Event('visibilitychange')) }"
@@ -222,26 +141,26 @@ async def test_a_page_out_of_sight_gives_its_connection_back_and_catches_up_in_s
         await page.clock.run_for(61_000)
     await desk.service.say(await desk.conversation(), "Meanwhile")
     await page.evaluate(turn, "visible")
-    await _expect(page, "Hello", "You said: Hello", "Meanwhile")
+    await expect_bubbles(page, "Hello", "You said: Hello", "Meanwhile")
 
 
 async def test_two_tabs_hold_one_conversation(desk: Desk) -> None:
     context = await desk.context()
     one, two = await desk.page(context), await desk.page(context)
-    await _write(one, "From one")
+    await write(one, "From one")
     for page in (one, two):
-        await _expect(page, "From one", "You said: From one")
-    await _write(two, "From two")
+        await expect_bubbles(page, "From one", "You said: From one")
+    await write(two, "From two")
     for page in (one, two):
-        await _expect(page, "From one", "You said: From one", "From two", "You said: From two")
+        await expect_bubbles(page, "From one", "You said: From one", "From two", "You said: From two")
     async with desk.service.database.transaction() as connection:
         assert (await connection.execute(text("select count(*) from web_sessions"))).scalar_one() == 1
 
 
 async def test_unread_messages_show_on_the_closed_launcher_until_they_are_seen(desk: Desk) -> None:
     page = await desk.page()
-    await _write(page, "Hello")
-    await _expect(page, "Hello", "You said: Hello")
+    await write(page, "Hello")
+    await expect_bubbles(page, "Hello", "You said: Hello")
     await page.keyboard.press("Escape")
     launcher = page.get_by_role("button", name="Open chat")
     await expect(launcher).to_be_focused()
@@ -254,24 +173,24 @@ async def test_unread_messages_show_on_the_closed_launcher_until_they_are_seen(d
     await expect(page.locator(".badge")).to_have_text("2")
 
     other = await desk.page(page.context)  # it opens by itself, and what it shows is seen
-    await expect(_bubbles(other)).to_have_count(4)
+    await expect(bubbles(other)).to_have_count(4)
     await expect(page.locator(".badge")).to_be_hidden()
     await launcher.click()
     await expect(page.get_by_placeholder("Write a message")).to_be_focused()
     await page.reload()
     await page.evaluate("vuelvo.close()")
-    await expect(_bubbles(page)).to_have_count(4)
+    await expect(bubbles(page)).to_have_count(4)
     await expect(page.locator(".badge")).to_be_hidden()
 
 
 async def test_a_lost_session_begins_a_new_conversation_and_says_so(desk: Desk) -> None:
     page = await desk.page()
-    await _write(page, "Hello")
-    await _expect(page, "Hello", "You said: Hello")
+    await write(page, "Hello")
+    await expect_bubbles(page, "Hello", "You said: Hello")
     async with desk.service.database.transaction() as connection:
         await connection.execute(text("delete from web_sessions"))
     first = await desk.conversation()
-    await _write(page, "Still there?")
+    await write(page, "Still there?")
     await expect(
         page.get_by_text("The earlier conversation is no longer available. This is a new one.")
     ).to_be_visible()
@@ -284,23 +203,23 @@ async def test_a_lost_session_begins_a_new_conversation_and_says_so(desk: Desk) 
 
 async def test_history_comes_as_the_visitor_scrolls_up_and_nothing_scrolls_away(desk: Desk) -> None:
     page = await desk.page()
-    await _write(page, "Hello")
-    await _expect(page, "Hello", "You said: Hello")
+    await write(page, "Hello")
+    await expect_bubbles(page, "Hello", "You said: Hello")
     conversation = await desk.conversation()
     await desk.service.say_all(conversation, [f"number {number}" for number in range(3, 121)])
     await page.reload()
-    await expect(_bubbles(page)).to_have_count(50)
+    await expect(bubbles(page)).to_have_count(50)
     log = page.get_by_role("log")
     await log.evaluate("log => { log.scrollTop = 0 }")
-    await expect(_bubbles(page)).to_have_count(120)
-    assert (await _bubbles(page).all_text_contents())[2:] == [f"Assistant: number {n}" for n in range(3, 121)]
+    await expect(bubbles(page)).to_have_count(120)
+    assert (await bubbles(page).all_text_contents())[2:] == [f"Assistant: number {n}" for n in range(3, 121)]
 
     await log.evaluate("log => { log.scrollTop = 200 }")
     await desk.service.say(conversation, "news")
-    await expect(_bubbles(page)).to_have_count(121)
+    await expect(bubbles(page)).to_have_count(121)
     assert await log.evaluate("log => log.scrollTop") == 200
-    await _write(page, "Bottom")
-    await expect(_bubbles(page).last).to_have_text("Assistant: You said: Bottom")
+    await write(page, "Bottom")
+    await expect(bubbles(page).last).to_have_text("Assistant: You said: Bottom")
     assert await log.evaluate("log => log.scrollHeight - log.scrollTop - log.clientHeight") < 2
 
 
@@ -316,18 +235,18 @@ async def test_keys_do_what_a_writer_expects(desk: Desk) -> None:
     await expect(field).to_have_value("one\ntwo")
     await field.press("Enter")
     await expect(field).to_have_value("")
-    await expect(_bubbles(page)).to_have_count(2)
+    await expect(bubbles(page)).to_have_count(2)
     assert await desk.written() == ["one\ntwo"]
     await field.fill("   ")
     await field.press("Enter")
     await page.get_by_role("button", name="Send").click()
-    await expect(_bubbles(page)).to_have_count(2)
+    await expect(bubbles(page)).to_have_count(2)
 
 
 async def test_what_is_said_is_text_never_markup(desk: Desk) -> None:
     page = await desk.page()
-    await _write(page, "<b>Hello</b> **not bold**")
-    await expect(_bubbles(page)).to_have_count(2)
+    await write(page, "<b>Hello</b> **not bold**")
+    await expect(bubbles(page)).to_have_count(2)
     conversation = await desk.conversation()
     await desk.service.say(
         conversation,
@@ -337,7 +256,7 @@ async def test_what_is_said_is_text_never_markup(desk: Desk) -> None:
         "[bank](https://user:pw@evil.example) [click](javascript:alert(1)) [write](mailto:ana@shop.example)\n"
         "```js\nlet a = '<b>';\n```\n" + "**" * 3000,
     )
-    said = _bubbles(page).last
+    said = bubbles(page).last
     await expect(said).to_contain_text("<img src=x onerror=alert(1)> bold and italic, snake_case_name, 2*3*4, a*b*c")
     assert await said.evaluate("said => [...said.querySelectorAll('*')].map(each => each.tagName).join(' ')") == (
         "SPAN P STRONG EM CODE BR UL LI LI STRONG OL LI P A BDI BDI A BDI A BDI BDI PRE CODE P"
@@ -352,7 +271,7 @@ async def test_what_is_said_is_text_never_markup(desk: Desk) -> None:
         "[click](javascript:alert(1)) write (ana@shop.example)"
     )
     assert await said.locator("pre").inner_text() == "let a = '<b>';"
-    await expect(_bubbles(page).first).to_have_text("You: <b>Hello</b> **not bold**")
+    await expect(bubbles(page).first).to_have_text("You: <b>Hello</b> **not bold**")
 
 
 async def test_a_shop_with_a_strict_policy_may_embed_it_even_twice(desk: Desk) -> None:
@@ -375,7 +294,7 @@ async def test_a_shop_with_a_strict_policy_may_embed_it_even_twice(desk: Desk) -
         await expect(page.get_by_text("Oi!")).to_be_visible()
         await page.get_by_placeholder("Escreva uma mensagem").fill("Olá")
         await page.get_by_role("button", name="Enviar").click()
-        await expect(_bubbles(page)).to_have_text(["Você: Olá", "Assistente: You said: Olá"])
+        await expect(bubbles(page)).to_have_text(["Você: Olá", "Assistente: You said: Olá"])
         assert (await launcher_colors(page)) == ["rgb(255, 238, 0)", "rgb(0, 0, 0)"]
         panel = await page.get_by_role("dialog").bounding_box()
         assert panel is not None
@@ -406,8 +325,8 @@ async def test_it_works_on_a_page_of_its_own_without_storage_or_a_secure_context
         "delete Crypto.prototype.randomUUID; delete Navigator.prototype.locks;"
     )
     page = await desk.page(context, "/widget/acme")
-    await _write(page, "Hello")
-    await _expect(page, "Hello", "You said: Hello")
+    await write(page, "Hello")
+    await expect_bubbles(page, "Hello", "You said: Hello")
     await expect(page.get_by_role("button")).to_have_count(2)  # what is pending, and sending
     size = await page.evaluate("[document.documentElement.scrollWidth, document.documentElement.scrollHeight]")
     assert size == [320, 560]
@@ -419,22 +338,22 @@ async def test_it_works_on_a_page_of_its_own_without_storage_or_a_secure_context
 async def test_a_refused_message_stays_visible_and_the_next_one_can_be_written(desk: Desk) -> None:
     page = await desk.page()
     await page.get_by_placeholder("Write a message").evaluate("field => { field.maxLength = 9000 }")
-    await _write(page, "x" * 4001)
+    await write(page, "x" * 4001)
     await expect(page.get_by_text("This message could not be sent.")).to_be_visible()
-    await _write(page, "Short")
-    await expect(_bubbles(page).last).to_have_text("Assistant: You said: Short")
+    await write(page, "Short")
+    await expect(bubbles(page).last).to_have_text("Assistant: You said: Short")
     assert await desk.written() == ["Short"]
 
 
 async def test_the_dots_show_while_an_answer_is_being_written(desk: Desk) -> None:
     desk.service.answers = False
     page = await desk.page()
-    await _write(page, "Hello")
+    await write(page, "Hello")
     await expect(page.locator(".unsent")).to_have_count(0)
     conversation = await desk.conversation()
     await desk.service.say(conversation, "One moment", "reply")
-    await _expect(page, "Hello", "One moment")  # so the stream is there
-    await _write(page, "Well?")
+    await expect_bubbles(page, "Hello", "One moment")  # so the stream is there
+    await write(page, "Well?")
     await expect(page.locator(".unsent")).to_have_count(0)
     dots = page.get_by_text("Writing…")
     await expect(dots).to_be_hidden()

@@ -12,11 +12,11 @@ import STYLE from "./launcher.css";
 import TEXTS from "./texts/*.json#launcher";
 
 const script = document.currentScript ?? document.querySelector("script[src*=widget]");
+const base = config ? script.src.replace(/\.js([?#].*)?$/, "/") : new URL(".", script.src).href;
 
 function start() {
   if (window.vuelvo?.open) return; // the page includes the script twice
   const options = script.dataset;
-  const base = config ? script.src.replace(/\.js([?#].*)?$/, "/") : new URL(".", script.src).href;
   const handlers = {};
   let loading = null;
   let policy;
@@ -158,7 +158,7 @@ function start() {
 
 async function begin() {
   try {
-    config ??= await (await fetch(new URL("config", script.src), { credentials: "omit" })).json();
+    config ??= await (await fetch(`${base}config`, { credentials: "omit" })).json();
     if (!config.tenant) throw config.detail;
     if (document.body) start();
     else addEventListener("DOMContentLoaded", start, { once: true });

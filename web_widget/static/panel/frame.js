@@ -24,7 +24,7 @@ function obey(name, value) {
 
 function open(isWanted, isFocused) {
   setOpen(isWanted, isFocused, frame);
-  tellUnread(host.unread ?? 0);
+  tellUnread(host.unread);
 }
 
 function embed() {
@@ -65,7 +65,7 @@ function embed() {
 function retell() {
   const { lang } = root.host;
   setTexts(PAGE[lang]);
-  tellUnread(host.unread ?? 0);
+  tellUnread(host.unread);
   port?.postMessage(["language", lang]);
 }
 

@@ -7,6 +7,7 @@ import { host, say } from "./host.js";
 import { announce, tellUnread } from "./notices.js";
 import { refreshPending } from "./pending.js";
 import { takeOwn } from "./sending.js";
+import { session } from "./session.js";
 import { beep } from "./sound.js";
 import { isLeading } from "./stream.js";
 import { keepEndInView, list, log, place, showEnd } from "./view.js";
@@ -167,9 +168,10 @@ export const isInSight = () => document.visibilityState === "visible";
 const isReading = () => host.isOpen && isInSight();
 
 export function showUnread() {
-  if (isReadingBack) return;
   let count = 0;
-  if (!isReading()) for (const [seq, { className }] of shown) count += seq > seen && className === "assistant";
+  if (isReadingBack) return;
+  if (session && seen === Infinity) count = host.unread; // as it was, until it is known
+  else if (!isReading()) for (const [seq, { className }] of shown) count += seq > seen && className === "assistant";
   tellUnread(count);
 }
 

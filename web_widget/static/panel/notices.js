@@ -10,6 +10,7 @@ let mark = "";
 let gathering;
 
 export function buildNotices() {
+  host.unread = 0;
   news.role = "status";
   launcher.append(badge);
   panel.before(news);
@@ -24,7 +25,7 @@ export function tellUnread(count) {
   const plain = title.startsWith(mark) ? title.slice(mark.length) : title;
   mark = count ? `(${count}) ` : "";
   if (title !== mark + plain) document.title = mark + plain;
-  if (count === (host.unread ?? 0)) return;
+  if (count === host.unread) return;
   host.unread = count;
   say("unread", { count });
   announce(() => 0);

@@ -13,7 +13,7 @@ export const typing = make("div", "status typing", make("span", "unseen"), make(
 export const trouble = make("div", "status trouble");
 export const offline = make("div", "status");
 export const input = make("textarea");
-export const submit = makeIconButton("send", "M5 12h14M13 6l6 6-6 6");
+export const submit = makeIconButton("send", "M12 19V5M6 11l6-6 6 6");
 export const form = make("form", "", input, submit);
 
 function makeIconButton(className, path) {
