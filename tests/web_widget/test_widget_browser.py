@@ -339,7 +339,8 @@ async def test_a_refused_message_stays_visible_and_the_next_one_can_be_written(d
     page = await desk.page()
     await page.get_by_placeholder("Write a message").evaluate("field => { field.maxLength = 9000 }")
     await write(page, "x" * 4001)
-    await expect(page.get_by_text("This message could not be sent.")).to_be_visible()
+    await expect(page.locator(".refused .state")).to_have_text("This message could not be sent.")
+    await expect(page.get_by_role("status").filter(has_text="This message could not be sent.")).to_be_visible()
     await write(page, "Short")
     await expect(bubbles(page).last).to_have_text("Assistant: You said: Short")
     assert await desk.written() == ["Short"]

@@ -192,7 +192,7 @@ async def test_in_a_frame_everything_works_and_the_page_cannot_read_it(desk: Des
 
 async def test_a_frame_takes_orders_from_its_parent_alone_and_once(desk: Desk) -> None:
     page = await desk.page(path="/widget/acme#framed")
-    await page.wait_for_function("window.vuelvo")
+    await expect(page.locator("section[role=main]")).to_have_count(1)
     hand_over = (
         "dispatchEvent(new MessageEvent('message', {data: 'vuelvo', source: %s, ports: [new MessageChannel().port2]}))"
     )
@@ -202,14 +202,16 @@ async def test_a_frame_takes_orders_from_its_parent_alone_and_once(desk: Desk) -
         window.heard = [];
         for (const number of [1, 2]) {
             const {port1, port2} = new MessageChannel();
-            port1.onmessage = ({data: [name]}) => heard.push(`${number} ${name}`);
+            port1.onmessage = ({data: [name]}) => {
+                document.body.dataset.heard = heard.push(`${number} ${name}`);
+            };
             dispatchEvent(new MessageEvent('message', {data: 'vuelvo', source: parent, ports: [port2]}));
             port1.postMessage(['open', true]);
         }
     }"""
     await page.evaluate(orders)
     await expect(page.get_by_role("main")).to_be_visible()
-    await page.wait_for_function("heard.length >= 2")
+    await expect(page.locator("body")).to_have_attribute("data-heard", "2")
     assert await page.evaluate("heard") == ["1 ready", "1 open"]
 
 

@@ -19,7 +19,9 @@ export function makeBubble({ role, kind, text, at, asked_at: askedAt }) {
     bubble.at = new Date(at);
     const time = make("time", "", formatTime(bubble.at, TIME));
     time.dateTime = at;
-    bubble.append(make("span", "foot", time, " ", make("span", "state")));
+    const foot = make("span", "foot", time, " ", make("span", "state"));
+    foot.ariaLive = "off"; // what changes here is no message
+    bubble.append(foot);
   }
   return bubble;
 }
@@ -28,7 +30,7 @@ function tellAsked(askedAt) {
   if (!askedAt) return texts.followup;
   const at = new Date(askedAt);
   const isToday = !daysAgo(at);
-  return texts.asked[isToday ? 0 : 1].replace("{}", isToday ? formatTime(at, TIME) : nameDay(at));
+  return texts.asked[+!isToday].replace("{}", isToday ? formatTime(at, TIME) : nameDay(at));
 }
 
 // ---- Where a day begins

@@ -49,13 +49,12 @@ function embed() {
     if (name === "message" || name === "refused") say(name, detail);
   };
   const style = getComputedStyle(root.host);
-  const { sound } = options;
   port.postMessage([
     "look",
     {
       dir: style.direction,
       font: style.getPropertyValue("--vuelvo-font"),
-      options: sound === undefined ? {} : { sound },
+      hasSound: "sound" in options,
     },
   ]);
   port.postMessage(["language", root.host.lang]);

@@ -62,9 +62,8 @@ export async function loadOlder() {
 }
 
 function showHistory({ messages }) {
-  log.ariaBusy = true; // it is not read aloud
+  hush(0);
   for (const message of messages) show(message);
-  log.ariaBusy = false;
   first = messages[0]?.seq ?? 1;
   markStates();
 }
@@ -89,8 +88,8 @@ export async function catchUp() {
 // Takes events [name, content, isRead] of the stream, or of another tab that holds it.
 export function takeAll(events) {
   if (!isLoaded) return;
-  const count = events.filter(([name]) => name === "message").length;
-  if (count > 2) hush(count);
+  const count = events.filter(([, { role }]) => role === "assistant").length;
+  if (count > 2 || (count && log.ariaBusy === "true")) hush(count);
   for (const [name, content, isRead] of events) {
     const { seq, role, kind } = content;
     if (name === "seen") takeSeen(seq);
@@ -150,8 +149,8 @@ export function put(bubble, seq) {
 
 let hushed = 0;
 
-// Much at once is counted, not read aloud one by one.
-function hush(count) {
+// Much at once is counted, not read aloud one by one. Who reads aloud looks a little later at what has changed.
+export function hush(count) {
   log.ariaBusy = true;
   hushed += count;
   announce(() => {

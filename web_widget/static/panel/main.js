@@ -5,15 +5,15 @@ import PAGE from "../texts/LANGUAGE.json#page";
 import TEXTS from "../texts/LANGUAGE.json#panel";
 import { makeBubble } from "./bubbles.js";
 import { config, host, isFixed, isFramed, isFull, make, on, panel, root, setTexts, texts } from "./host.js";
-import { acknowledge, loadOlder, noteSeen, showUnread, startOver } from "./log.js";
+import { acknowledge, loadOlder, noteSeen, showUnread } from "./log.js";
 import { dress } from "./look.js";
 import { setOpen } from "./opening.js";
 import { obeyParent } from "./parent.js";
 import { buildPending, showPending } from "./pending.js";
 import { enqueueUnsent, flush, send } from "./sending.js";
-import { forget, identify } from "./session.js";
+import { forget, identify, restart } from "./session.js";
 import { watchTouch } from "./sound.js";
-import { leave, listen, watchPage } from "./stream.js";
+import { watchPage } from "./stream.js";
 import { closeButton, form, heading, input, list, log, offline, pending, pendingButton } from "./view.js";
 import { place, submit, trouble, typing } from "./view.js";
 
@@ -51,9 +51,7 @@ function tellAll(given) {
   typing.firstChild.textContent = texts.typing;
   list.firstChild?.remove();
   place(makeBubble({ role: "assistant", text: config.greeting ?? texts.greeting }), -1);
-  leave();
-  startOver();
-  listen();
+  restart();
 }
 
 function fitInput() {

@@ -32,7 +32,7 @@ export function tellUnread(count) {
 }
 
 function countUnread(count) {
-  return texts.unread[count > 1 ? 1 : 0].replace("{}", count);
+  return texts.unread[+(count > 1)].replace("{}", count);
 }
 
 // Once for all that comes within half a second; `tell` gives the count.

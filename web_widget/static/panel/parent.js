@@ -18,7 +18,7 @@ export function obeyParent(obey) {
       if (name === "look") {
         document.documentElement.dir = value.dir;
         root.host.style.setProperty("--vuelvo-font", value.font);
-        Object.assign(options, value.options);
+        if (value.hasSound) options.sound = "";
       } else if (name === "language") window.vuelvo.setLanguage(value);
       else obey(name, value);
     };

@@ -3,11 +3,8 @@
 import { say, texts } from "./host.js";
 import { setText, trouble } from "./view.js";
 
-const TYPES = { 403: "origin-refused", 404: "closed", 429: "too-many" };
-
 export function explain({ status, type }) {
   if (!status) return;
-  const known = texts[type] ? type : TYPES[status];
-  setText(trouble, texts[known] ?? texts.failed);
-  say("refused", { type: type ?? "about:blank" });
+  setText(trouble, texts[type] ?? texts[status] ?? texts.failed);
+  say("refused", { type });
 }

@@ -107,6 +107,7 @@ function refuse(message) {
   const { bubble } = message;
   bubble.classList.add("refused");
   setState(bubble, texts.refused);
+  setText(trouble, texts.refused);
   bubble.seq ??= cursor + 0.5; // it keeps its place: what is said later comes after it
 }
 

@@ -38,7 +38,10 @@ export function adopt(other = readSession()) {
 function take(other) {
   const isSame = other && session && other.conversation === session.conversation;
   session = other;
-  if (isSame) return;
+  if (!isSame) restart();
+}
+
+export function restart() {
   leave();
   startOver();
   wake();
@@ -59,7 +62,7 @@ async function openSession(path) {
     };
     keep(await post(path, body), mine && subjectOf(mine));
   } catch (problem) {
-    if (problem.type === "identity-invalid" && identity === mine) identity = null; // it will not get better
+    if (problem.type === "identity-invalid" && identity === mine) identity = undefined; // it will not get better
     throw problem;
   }
 }
@@ -121,7 +124,7 @@ export function forget() {
 }
 
 export function beForgotten() {
-  identity = null;
+  identity = undefined;
   clearQueue();
   take();
 }

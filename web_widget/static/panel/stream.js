@@ -4,7 +4,7 @@
 
 import { showDraft } from "./draft.js";
 import { on, texts } from "./host.js";
-import { acknowledge, catchUp, cursor, isInSight, loadEnd, seen, showUnread, takeAll } from "./log.js";
+import { acknowledge, catchUp, cursor, hush, isInSight, loadEnd, seen, showUnread, takeAll } from "./log.js";
 import { explain } from "./problems.js";
 import { flush } from "./sending.js";
 import { adopt, beForgotten, renewIfDue, session } from "./session.js";
@@ -86,6 +86,7 @@ async function follow(signal, noteAlive, pacer) {
   on(signal, "abort", mine.cut);
   try {
     const response = await request(`stream?after=${cursor}`, mine);
+    hush(0); // what comes at once was missed
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     for (let rest = ""; ; ) {
       const { done, value } = await reader.read();

@@ -43,7 +43,6 @@ export async function request(path, { signal }, method, body) {
     signal,
     keepalive: method === "DELETE", // a page may be left as its visitor signs out
     credentials: "omit",
-    cache: "no-store",
   });
   const { status, ok, headers } = response;
   if (ok) return response;
