@@ -240,6 +240,7 @@ async def test_on_a_phone_the_page_waits_behind_the_panel_and_comes_back(desk: D
         assert await page.evaluate("[...document.body.children].map(each => each.inert)") == [False, False, False]
         await expect(dialog).not_to_have_attribute("aria-modal", "true")
         await page.set_viewport_size({"width": 360, "height": 640})
+        await expect(dialog).to_have_attribute("aria-modal", "true")
         await page.get_by_role("button", name="Close chat").click()
         await expect(page.get_by_role("button", name="Open chat")).to_be_focused()
         assert await page.evaluate("[...document.body.children].map(each => each.inert)") == [False, False, False]

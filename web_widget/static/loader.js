@@ -51,6 +51,7 @@ function start() {
       setTimeout(reject, 20_000);
       const code = make("script", {
         vuelvo: host,
+        async: false, // the panel of one language after that of another
         src,
         integrity: `sha256-${hash}=`,
         crossOrigin: "",

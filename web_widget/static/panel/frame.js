@@ -34,7 +34,8 @@ function embed() {
   frame.title = config.title;
   frame.style.cssText = "flex:1;border:0";
   frame.src = `${base.slice(0, -1)}#framed`;
-  frame.onload = () => frame.contentWindow.postMessage("vuelvo", new URL(base).origin, [port2]);
+  const handOver = () => frame.contentWindow.postMessage("vuelvo", new URL(base).origin, [port2]);
+  frame.addEventListener("load", handOver, { once: true });
   const givingUp = setTimeout(() => {
     open(false);
     frame.remove();
@@ -46,7 +47,7 @@ function embed() {
     if (talked) remember("talked", talked);
     if (name === "close") open(false);
     if (name === "unread") tellUnread(detail.count);
-    if (name === "message" || name === "refused") say(name, detail);
+    if (["message", "refused", "sent"].includes(name)) say(name, detail);
   };
   const style = getComputedStyle(root.host);
   port.postMessage([

@@ -26,11 +26,12 @@ export const shown = new Map(); // sequence number -> bubble
 let first; // the first message shown; what is before it is fetched when the visitor scrolls up
 let last;
 
-export function startOver() {
+// A new conversation has nothing to load.
+export function startOver(isNew) {
   cursor = last = answered = 0;
   first = 1;
   seen = Infinity;
-  isLoaded = false;
+  isLoaded = isNew;
   for (const item of [...list.children]) if (item.seq > 0) item.remove();
   shown.clear();
   showDraft(false);
@@ -41,10 +42,12 @@ export function startOver() {
 // ---- Reading
 
 export async function loadEnd() {
-  if (!isLoaded) showHistory(await call("messages"));
+  if (isLoaded) return true;
+  showHistory(await call("messages"));
   cursor = last;
   isLoaded = true;
   showEnd();
+  catchUp(0);
   return true;
 }
 
@@ -69,19 +72,23 @@ function showHistory({ messages }) {
 }
 
 let isCatchingUp = false;
+let end = 0;
 
-export async function catchUp() {
+// Reads what was missed, up to a number at least.
+export async function catchUp(seq) {
+  end = Math.max(end, seq);
   if (isCatchingUp || !isLoaded) return;
   isCatchingUp = true;
   try {
-    for (let end = cursor + 1; cursor < end; ) {
-      const { messages, seq } = await call(`messages?after=${cursor}`);
+    while (cursor < end) {
+      const { messages } = await call(`messages?after=${cursor}`);
       takeAll(messages.map((message) => ["message", message, true]));
-      end = messages.length && seq;
+      if (!messages.length) break;
     }
   } catch {
     // the next event finds the same hole
   }
+  end = 0;
   isCatchingUp = false;
 }
 
@@ -97,7 +104,7 @@ export function takeAll(events) {
     if (name === "delta") takeUp((content.is_first ? "" : draft) + content.text);
     if (name !== "message" || seq <= cursor) continue;
     if (seq > cursor + 1 && !isRead) {
-      catchUp();
+      catchUp(seq);
       break;
     }
     cursor = seq;

@@ -107,7 +107,7 @@ function build() {
   log.role = "log";
   log.tabIndex = 0;
   trouble.role = offline.role = "status";
-  Object.assign(input, { rows: 1, maxLength: LONGEST_TEXT, enterKeyHint: "send", autocomplete: "off" });
+  Object.assign(input, { rows: 1, maxLength: LONGEST_TEXT, enterKeyHint: "send" });
   submit.type = "submit";
 }
 

@@ -17,7 +17,7 @@ export function buildNotices() {
 }
 
 export function tellUnread(count) {
-  launcher.ariaLabel = (host.isOpen ? texts.close : host.open) + (count ? `, ${countUnread(count)}` : "");
+  launcher.ariaLabel = (host.isOpen ? texts.close : host.open) + (count ? ", " : "") + countUnread(count);
   badge.hidden = !count;
   badge.textContent = count > 99 ? "99+" : count;
   // The page may have given itself another title meanwhile.
@@ -32,15 +32,15 @@ export function tellUnread(count) {
 }
 
 function countUnread(count) {
-  return texts.unread[+(count > 1)].replace("{}", count);
+  return count ? texts.unread[+(count > 1)].replace("{}", count) : "";
 }
 
 // Once for all that comes within half a second; `tell` gives the count.
 export function announce(tell) {
   gathering ??= setTimeout(() => {
     gathering = null;
-    const told = tell();
-    const count = host.unread || told;
-    news.textContent = count ? countUnread(count) : "";
+    const count = tell();
+    const words = countUnread(host.unread || count);
+    if (news.textContent !== words) news.textContent = words;
   }, GATHERED_FOR);
 }

@@ -2,7 +2,7 @@
 // which the service takes once.
 
 import { makeBubble, markStates, setState } from "./bubbles.js";
-import { texts } from "./host.js";
+import { say, texts } from "./host.js";
 import { cursor, put, shown } from "./log.js";
 import { explain } from "./problems.js";
 import { haveSession } from "./session.js";
@@ -32,6 +32,7 @@ export function send(text) {
   const message = { id, text, at: new Date().toISOString() };
   changeUnsent((unsent) => [...unsent, message]);
   remember("talked", "1");
+  say("sent");
   enqueue(message);
   showEnd();
   flush();

@@ -14,6 +14,7 @@ import { call, makePacer, post, wake } from "./wire.js";
 
 const RENEWED_AFTER = 86_400; // s, where the service names no time
 const HOUR = 3_600_000;
+const KEPT_WITHIN = 300; // ms
 
 export let session = readSession();
 let identity; // the last JWT the page has given
@@ -28,28 +29,27 @@ function readSession() {
   }
 }
 
-// Follows another tab, or what this one has been given. Returns whether there was something to follow.
-export function adopt(other = readSession()) {
-  if (!other || other.token === session?.token) return false;
-  take(other);
-  return true;
+// Follows another tab.
+export function adopt() {
+  const other = readSession();
+  if (other && other.token !== session?.token) take(other);
 }
 
-function take(other) {
+function take(other, isNew) {
   const isSame = other && session && other.conversation === session.conversation;
   session = other;
-  if (!isSame) restart();
+  if (!isSame) restart(isNew);
 }
 
-export function restart() {
+export function restart(isNew) {
   leave();
-  startOver();
+  startOver(isNew);
   wake();
   listen();
 }
 
 export async function haveSession() {
-  if (!session) await (opening ??= alone(() => adopt() || openSession("sessions")).finally(() => (opening = null)));
+  if (!session) await (opening ??= alone(() => session ?? openSession("sessions")).finally(() => (opening = null)));
 }
 
 async function openSession(path) {
@@ -67,18 +67,25 @@ async function openSession(path) {
   }
 }
 
-function keep({ token, conversation, rotate_after: life = RENEWED_AFTER }, user = session?.user) {
-  const kept = { ...session, user };
-  if (token) Object.assign(kept, { token, renew: Date.now() + life * 1000 });
-  if (conversation) kept.conversation = conversation;
+function keep(told, user = session?.user) {
+  const { token, conversation, rotate_after: life = RENEWED_AFTER } = { ...session, ...told };
+  const kept = { token, conversation, user, renew: Date.now() + life * 1000 };
   remember("token", JSON.stringify(kept));
   remember("talked", "1");
-  take(kept);
+  take(kept, told.seq === 0);
 }
 
-// One tab at a time, so that two do not open two conversations.
+// One tab at a time, so that two do not open two conversations; the next one once it can read what this one has kept.
 function alone(work) {
-  return isShared() ? navigator.locks.request(key("session"), work) : Promise.resolve().then(work);
+  return new Promise((resolve, reject) => {
+    const turn = async () => {
+      adopt();
+      await Promise.resolve(work()).then(resolve, reject);
+      return new Promise((next) => setTimeout(next, KEPT_WITHIN));
+    };
+    if (isShared()) navigator.locks.request(key("session"), turn);
+    else turn();
+  });
 }
 
 // ---- Who the visitor is
@@ -97,13 +104,11 @@ export async function identify(jwt) {
   for (let isDone; identity === jwt && !isDone; ) {
     try {
       await alone(async () => {
-        adopt();
-        if (session?.user && session.user === subjectOf(jwt)) isDone = true;
         // What may have arrived already would arrive again in another conversation.
-        else if (!hasUnknown() && identity === jwt) {
-          await openSession(session ? "sessions/identify" : "sessions");
-          isDone = true;
-        }
+        if (identity !== jwt || hasUnknown()) return;
+        const isKnown = session?.user && session.user === subjectOf(jwt);
+        if (!isKnown) await openSession(session ? "sessions/identify" : "sessions");
+        isDone = true;
       });
     } catch (problem) {
       isDone = problem.isFinal;
@@ -132,7 +137,8 @@ export function beForgotten() {
 // ---- Its end
 
 export function loseSession({ token }) {
-  if (session?.token !== token || adopt()) return;
+  adopt();
+  if (session?.token !== token) return;
   remember("token");
   take();
   if (identity) haveSession().catch(explain);
@@ -141,7 +147,8 @@ export function loseSession({ token }) {
 }
 
 export async function renewIfDue() {
-  if (session.renew > Date.now()) return;
-  session.renew = Date.now() + HOUR; // until it is tried again
-  await alone(async () => adopt() || keep(await post("sessions/rotate"))).catch(() => {});
+  const due = session;
+  if (due.renew > Date.now()) return;
+  due.renew = Date.now() + HOUR; // until it is tried again
+  await alone(async () => due === session && keep(await post("sessions/rotate"))).catch(() => {});
 }

@@ -5,7 +5,7 @@ import { on, options, panel } from "./host.js";
 let audio;
 
 export function watchTouch() {
-  if ("sound" in options) on(panel, "pointerdown keydown focusin", () => (audio ??= new AudioContext()));
+  if ("sound" in options) on(panel, "pointerdown keydown", () => (audio ??= new AudioContext()));
 }
 
 export function beep() {

@@ -65,7 +65,7 @@ async function keepTrying(step, signal) {
   while (session && !signal.aborted) {
     let after;
     try {
-      if (await step(signal, noteAlive, pacer)) return;
+      if (await step(signal, noteAlive, pacer)) return noteAlive();
     } catch (problem) {
       if (problem.isFinal) {
         explain(problem);
@@ -123,12 +123,13 @@ export function tellTabs(what) {
 function hearTab({ data }) {
   if (data.of !== session?.conversation) return;
   if (data.isForgotten) beForgotten();
-  else if (data.isHidden) comeBack();
-  else if (!isLeading() && isShared()) {
+  else if (data.isHidden) {
+    if (isInSight()) comeBack();
+  } else if (!isLeading() && isShared()) {
     setOffline(data.isOffline);
-    if (!data.isOffline) wake();
+    wake();
     takeAll(data.seen < Infinity ? [...data.events, ["seen", { seq: data.seen }]] : data.events);
-    if (data.cursor > cursor) catchUp();
+    if (data.cursor > cursor) catchUp(data.cursor);
   }
 }
 
