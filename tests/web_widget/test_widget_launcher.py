@@ -94,6 +94,7 @@ async def test_a_page_can_call_and_hear_it(desk: Desk) -> None:
         await expect(page.get_by_placeholder("Write a message")).to_be_focused()
         await write(page, "Hello")
         await expect(page.get_by_text("Delivered")).to_be_visible()
+        await page.wait_for_function("told.length === 3")
         await page.evaluate("vuelvo.close()")
         await desk.service.say(await desk.conversation(), "Back")
         await page.wait_for_function("vuelvo.unread === 1")

@@ -86,7 +86,7 @@ async function follow(signal, noteAlive, pacer) {
   on(signal, "abort", mine.cut);
   try {
     const response = await request(`stream?after=${cursor}`, mine);
-    hush(0); // what comes at once was missed
+    if (cursor) hush(0); // what comes at once was missed
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     for (let rest = ""; ; ) {
       const { done, value } = await reader.read();
