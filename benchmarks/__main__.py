@@ -1,6 +1,6 @@
 """`python -m benchmarks [MEASURE] [--runs N] [--json FILE] …`: Vuelvo's engine beside raw psycopg, pgqueuer and procrastinate.
 
-Each measure starts a PostgreSQL of its own, with durable settings. Without a name all are run but `big`.
+Each measure starts a PostgreSQL of its own, with durable settings. Without a name all are run but `big` and `page`.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from benchmarks.big import big
 from benchmarks.contestants import NAMES
 from benchmarks.live import live
 from benchmarks.measures import Measure
+from benchmarks.page import page
 from benchmarks.text import text
 from benchmarks.visitors import visitors
 
@@ -71,13 +72,18 @@ MEASURES: dict[str, tuple[str, dict[str, float], Run]] = {
         {"visitors": 1000, "seconds": 30.0, "pushes": 300},
         lambda given: visitors(given.runs, given.visitors, given.seconds, given.pushes),
     ),
+    "page": (
+        "what the widget costs the page it stands on, in a slow browser; not run unless named: it needs a Chromium",
+        {},
+        lambda given: page(given.runs),
+    ),
     "big": (
         "ten million future rows; raw and Vuelvo only, not run unless named: it takes half an hour and 10 GB",
         {"rows": 10_000_000, "times": 1000},
         lambda given: big(given.runs, given.rows, given.times),
     ),
 }
-ONLY_BY_NAME = "big"
+ONLY_BY_NAME = ("big", "page")
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -89,11 +95,11 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     named = parser.add_subparsers(dest="measure", metavar="MEASURE")
     for name, (told, options, _) in MEASURES.items():
         sub = named.add_parser(name, parents=[common], help=told, description=told)
-        if name not in ("live", "text", "visitors", "big"):
+        if name not in ("live", "text", "visitors", "page", "big"):
             sub.add_argument("--only", type=_names, default=list(NAMES), help="some of " + ",".join(NAMES))
         for option, default in options.items():
             sub.add_argument(f"--{option}", type=type(default), default=default)
-    named.add_parser("all", parents=[common], help="all but big, and how long the main job's steps take")
+    named.add_parser("all", parents=[common], help="all but big and page, and how long the main job's steps take")
     given = parser.parse_args(words or sys.argv[1:] or ["all"])
     if given.measure is None:
         parser.error("name a measure")
@@ -133,7 +139,7 @@ def _figure(figure: float) -> str:
 def main() -> None:
     """Measure what is asked for."""
     given = arguments()
-    names = [name for name in MEASURES if name != ONLY_BY_NAME] if given.measure == "all" else [given.measure]
+    names = [name for name in MEASURES if name not in ONLY_BY_NAME] if given.measure == "all" else [given.measure]
     print(f"{machine()}\n\nA ratio above 1 says that Vuelvo does better.\n")
     found: list[Measure] = []
     for name in names:

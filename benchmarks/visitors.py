@@ -113,7 +113,7 @@ class Stream(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def _serving(url: str, directory: Path) -> AsyncIterator[Service]:
+async def serving(url: str, directory: Path) -> AsyncIterator[Service]:
     """Run `vuelvo serve` on a database for as long as the block runs."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("VUELVO_")}
     environ |= {
@@ -244,9 +244,9 @@ async def _run(
 ) -> dict[tuple[str, str], float]:
     url = server.address(name)
     with tempfile.TemporaryDirectory(prefix="vuelvo-bench-") as place:
-        async with _serving(url, Path(place)) as service:
+        async with serving(url, Path(place)) as service:
             all_of_them = await _open_sessions(service, count)
-        async with _serving(url, Path(place)) as service:
+        async with serving(url, Path(place)) as service:
             streams = await _listen(service, all_of_them[:FIRST])
             await asyncio.sleep(settles)
             few = service.memory

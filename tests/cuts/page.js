@@ -80,8 +80,18 @@
     });
   }
 
+  // As a browser tells a page that nobody looks at; one without a window never does.
+  function turn(state, event) {
+    Object.defineProperty(document, "visibilityState", { get: () => state, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+    document.dispatchEvent(new Event(event));
+  }
+
   window.cuts = {
     shown,
+    fallAsleep: () => turn("hidden", "freeze"),
+    wakeUp: () => turn("visible", "resume"),
+    isTroubled: () => /Not sent yet|No connection/.test(find()?.shadowRoot.textContent),
     change,
     // Returns when all these marks are shown, in ms since the epoch; null when they are not within so many ms.
     async until(marks, within) {

@@ -11,6 +11,7 @@ Kind = Literal[
     "cut",
     "held",
     "offline",
+    "asleep",
     "slow",
     "answer lost",
     "dead, network changed",
@@ -27,9 +28,10 @@ UNNOTICED: Kind = "dead, unnoticed"
 KILLS: tuple[Kind, ...] = ("server killed", EVERYTHING)
 
 SHARES: dict[Kind, int] = {
-    "cut": 35,  # every connection is reset, and every new one
+    "cut": 31,  # every connection is reset, and every new one
     "held": 8,  # nothing passes, and nobody is told; then all of it does
     "offline": 8,  # the browser knows that it is
+    "asleep": 4,  # the page is told that nobody looks at it, and that it is stopped; then that somebody does
     "slow": 6,  # every piece waits
     "answer lost": 9,  # what the visitor writes arrives, and the connection breaks before that is said
     "dead, network changed": 4,  # the connections are dead without a word, and the browser has a new network

@@ -5,6 +5,7 @@ import os
 import re
 import socket
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -161,14 +162,15 @@ class Visitor:
         await self._until_reminded()
         await self._page.reload()
         await self._check_or_heal()
-        log = await self.house.log(self.conversation)
         everything = self._page.get_by_role("log")
-        async with asyncio.timeout(PATIENCE):
-            while len(await self._page.evaluate("cuts.shown()")) < len(log):
-                await everything.evaluate("log => { log.scrollTop = log.scrollHeight; log.scrollTop = 0 }")
-                await self._page.evaluate("cuts.change(500)")
-        if [_plain(*each) for each in await self._page.evaluate("cuts.shown()")] != _told(log):
-            self._complain("the whole history is not what the log holds")
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while await self._shown(self._page) != _told(await self.house.log(self.conversation)):
+                    await everything.evaluate("log => { log.scrollTop = log.scrollHeight; log.scrollTop = 0 }")
+                    await self._page.evaluate("cuts.change(500)")
+        except TimeoutError:
+            self._complain(f"the whole history is not what the log holds: {await self._difference()}")
+        log = await self.house.log(self.conversation)
         self._verdict.judge_log(self.number, log, self.written, self.news)
 
     # What is done
@@ -190,6 +192,12 @@ class Visitor:
                 await self._live(disturbance)
                 self.wire.thaw()
                 await self._context.set_offline(False)
+            case "asleep":
+                await self._write(disturbance)
+                await self._page.evaluate("cuts.fallAsleep()")
+                await self._speak(disturbance)
+                await asyncio.sleep(disturbance.seconds)
+                await self._page.evaluate("cuts.wakeUp()")
             case "slow":
                 self.wire.pause = 0.02 + disturbance.chance * 0.3
                 await self._live(disturbance)
@@ -353,16 +361,26 @@ class Visitor:
                     await page.evaluate("cuts.change(200)")
 
     async def _shows_the_log(self, page: Page) -> bool:
-        shown = [_plain(*each) for each in await page.evaluate("cuts.shown()")]
+        if await page.evaluate("cuts.isTroubled()"):
+            return False
+        shown = await self._shown(page)
         told = _told(await self.house.log(self.conversation))
         return len(shown) >= min(SHOWN_AT_LEAST, len(told)) and shown == told[-len(shown) :]
 
+    async def _shown(self, page: Page) -> list[tuple[str, str]]:
+        return [_plain(*each) for each in await page.evaluate("cuts.shown()")]
+
     async def _difference(self) -> str:
-        shown = [_plain(*each) for each in await self._page.evaluate("cuts.shown()")]
-        told = _told(await self.house.log(self.conversation))[-max(len(shown), 1) :]
-        missing = [words for words in told if words not in shown]
-        beyond = [words for words in shown if words not in told]
-        return f"{len(shown)} shown; missing {missing[:5]}; beyond the log {beyond[:5]}; the last {shown[-3:]}, in the log {told[-3:]}"
+        """Name what is shown otherwise than it stands in the log, from the end on."""
+        shown = await self._shown(self._page)
+        told = _told(await self.house.log(self.conversation))
+        at = next((at for at in range(1, len(told) + 1) if shown[-at:][:1] != told[-at:][:1]), 0)
+        twice = [words for words, count in Counter(shown).items() if count > Counter(told)[words]]
+        missing = [words for words in told[-max(len(shown), SHOWN_AT_LEAST) :] if words not in shown]
+        return (
+            f"{len(shown)} of {len(told)} are shown; too often {twice[:5]}; missing {missing[:5]}; "
+            f"the first from the end that differs is number {at}: {shown[-at - 1 :][:3]} where the log has {told[-at - 1 :][:3]}"
+        )
 
     async def _until_reminded(self) -> None:
         """Wait for what was asked for last; what does not come is judged with the rest."""

@@ -94,7 +94,7 @@ async def test_in_every_state_axe_finds_nothing(shop: Shop, look: str, direction
 
     await page.route("**/messages", lambda call: call.fulfill(status=422, json={"detail": "no"}), times=1)
     await _write(page, "Refused")
-    await expect(page.get_by_text("This message could not be sent.")).to_be_visible()
+    await expect(_said(page, "This message could not be sent.")).to_be_visible()
     await _judge(page, "with a message that was refused")
 
     shop.wire.cut()
@@ -132,7 +132,6 @@ async def _judge_pending(shop: Shop, page: Page, conversation: int) -> None:
     await button.click()
 
 
-@not_yet
 @pytest.mark.parametrize("look", ["light", "dark"])
 async def test_while_an_answer_is_being_written_axe_finds_nothing(shop: Shop, look: str) -> None:
     shop.service.answers = False
@@ -261,6 +260,7 @@ async def test_each_message_is_read_aloud_once_when_it_is_finished(shop: Shop) -
     page = await shop.visit(context, has_fake_stream=True)
     await _write(page, "Hello there")
     await expect(_said(page, "Hello there")).to_be_visible()
+    await expect(page.get_by_role("log")).to_have_attribute("aria-busy", "false")
     await page.evaluate(
         "sayOnStream('message', {seq: 1, role: 'visitor', kind: 'message', text: 'Hello there', at: new Date().toISOString()}, 1)"
     )
@@ -281,10 +281,21 @@ async def test_each_message_is_read_aloud_once_when_it_is_finished(shop: Shop) -
     announced = await page.evaluate("announced")
     assert len([each for each in announced if "word" in each]) == 1, announced
     assert len([each for each in announced if "The end" in each]) == 1, announced
-    assert len([each for each in announced if "Hello there" in each]) <= 1, announced
 
 
-@not_yet
+@pytest.mark.xfail(reason="what comes within half a second of the empty history is only counted", strict=True)
+async def test_the_first_answer_is_read_aloud_however_soon_it_comes(shop: Shop) -> None:
+    shop.build("data-open")
+    context = await shop.context()
+    await context.add_init_script(path=ANNOUNCEMENTS)
+    page = await shop.visit(context)
+    await _write(page, "Hello")
+    await expect(_said(page, "You said: Hello")).to_be_visible()
+    await page.wait_for_function("announced.some((each) => /You said|unread/.test(each))")
+    announced = await page.evaluate("announced")
+    assert [each for each in announced if "You said: Hello" in each], announced
+
+
 async def test_history_is_not_read_aloud(shop: Shop) -> None:
     shop.build("data-open")
     context = await shop.context()
@@ -297,6 +308,7 @@ async def test_history_is_not_read_aloud(shop: Shop) -> None:
     await expect(_said(page, "number 59.")).to_be_visible()
     await page.reload()
     await expect(_said(page, "number 59.")).to_be_visible()
+    await expect(page.get_by_role("log")).to_have_attribute("aria-busy", "false")
     await shop.service.say(conversation, "Something new")
     await page.wait_for_function("announced.some((each) => each.includes('Something new'))")
     assert not [each for each in await page.evaluate("announced") if "number" in each]
@@ -358,7 +370,6 @@ async def test_at_any_size_everything_fits_and_can_be_hit(shop: Shop, size: tupl
         assert box["y"] + box["height"] <= height
 
 
-@not_yet
 async def test_where_the_panel_fills_a_phone_the_focus_stays_in_it(shop: Shop) -> None:
     page = await shop.visit(await shop.context(viewport=PHONE))
     await _launcher(page).click()

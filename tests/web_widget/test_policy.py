@@ -13,7 +13,6 @@ from tests.web_widget.shop import Shop, a_shop
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
-not_yet = pytest.mark.xfail(reason="the widget does not keep this yet", strict=True)
 STRICT = "default-src 'none'; script-src {host}; connect-src {host}; require-trusted-types-for 'script'; trusted-types vuelvo"
 BEFORE_THE_FIRST_CLICK = 2 * 1024
 IN_ALL = 12 * 1024
@@ -73,7 +72,6 @@ async def test_in_a_frame_with_a_sandbox_everything_works(shop: Shop) -> None:
     await _talk(shop, page, frame, frame)
 
 
-@not_yet
 async def test_isolated_in_a_frame_of_its_own_everything_works(shop: Shop) -> None:
     shop.build("data-isolate", policy=f"{STRICT.format(host=shop.host)}; frame-src {shop.host}")
     page = await shop.visit()
@@ -90,7 +88,6 @@ async def test_a_page_that_forbids_our_host_is_not_harmed(shop: Shop) -> None:
     shop.complaints.clear()
 
 
-@not_yet
 async def test_so_much_is_fetched_and_from_nobody_else(shop: Shop) -> None:
     fetched: list[Response] = []
     context = await shop.context()
