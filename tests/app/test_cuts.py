@@ -10,9 +10,6 @@ from tests.cuts.run import run
 SHORT = Plan(20, visitors=4, longest=2.0, is_patient=False)
 
 
-@pytest.mark.xfail(
-    reason="a message that was not sent when the page was left is shown twice for a moment", strict=False
-)
 @pytest.mark.browser
 async def test_whatever_cuts_visitors_off_their_pages_show_the_log_once_and_in_order(tmp_path: Path) -> None:
     verdict = await run(SHORT, tmp_path)

@@ -25,7 +25,6 @@ async def shop(browser: Browser, database_url: str) -> AsyncIterator[Shop]:
         yield shop
 
 
-@pytest.mark.xfail(reason="the history brings it a second time, until its sending is answered", strict=True)
 async def test_what_arrived_without_an_answer_is_shown_once_while_the_next_page_sends_it_again(shop: Shop) -> None:
     shop.service.answers = False
     shop.build("data-open")

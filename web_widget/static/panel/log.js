@@ -109,7 +109,7 @@ export function takeAll(events) {
     }
     cursor = seq;
     keepEndInView(() => {
-      show(content, true);
+      show(content);
       if (role === "assistant") showDraft(false);
     });
     markStates();
@@ -141,10 +141,10 @@ async function takeSeen(seq) {
 
 // ---- Showing
 
-function show(message, isLive) {
+function show(message) {
   const { seq, role, kind } = message;
   if (shown.has(seq)) return;
-  put((isLive && role === "visitor" && takeOwn(message)) || makeBubble(message), seq);
+  put((role === "visitor" && takeOwn(message.client_id)) || makeBubble(message), seq);
   if (kind === "reply") answered = Math.max(answered, seq);
 }
 

@@ -122,9 +122,9 @@ function setSent(bubble) {
   setState(bubble, "");
 }
 
-// Returns the bubble of a message of ours of which the stream tells before the answer has come.
-export function takeOwn({ text }) {
-  const own = queue.find(({ bubble, text: mine }) => !bubble.seq && text === mine)?.bubble;
+// Returns the bubble of a message of ours that the log holds before the answer has come.
+export function takeOwn(id) {
+  const own = queue.find((each) => id === each.id && !each.bubble.seq)?.bubble;
   if (own) setSent(own);
   return own;
 }
