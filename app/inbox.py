@@ -310,10 +310,11 @@ async def answer(service: Service, task: Task) -> None:
 
 async def _screen(service: Service, tenant: TenantConfig, read: "_Read", task: Task) -> Channel | Page:
     """Return where the customer can see that an answer is being written."""
-    if read.conversation.channel != "web":
-        return await service.channel(tenant, read.conversation.channel)
+    name = read.conversation.channel
+    if name != "web" and (channel := await service.channel(tenant, name)):
+        return channel
     web = tenant.channels.web
-    has_drafts = web is not None and web.drafts
+    has_drafts = name == "web" and web is not None and web.drafts
     return Page(service, read.conversation, read.unanswered[-1].seq, has_drafts=has_drafts, is_first=task.attempt == 1)
 
 

@@ -18,8 +18,8 @@ async def bring_along(clock: Clock, connection: AsyncConnection, tenant: str, co
     An answer that is being written is written again there: whoever writes it has lost its claim.
     """
     # Twice: what a turn books while it is waited for is not among what the first has seen.
-    await lock_pending(connection, tenant, conversation)
-    await lock_pending(connection, tenant, conversation)
+    await lock_pending(connection, tenant, [conversation])
+    await lock_pending(connection, tenant, [conversation])
     behind = await merge.lock(connection, tenant, conversation, to)
     await take_along(connection, clock, tenant, conversation, to, behind=behind, why=WHY)
     await merge.merge(
