@@ -220,12 +220,12 @@ async def test_the_requests_of_the_widgets_page_are_answered_as_it_shows(databas
         assert {"status": "cancelled"} in ends
 
 
-async def test_the_servers_of_the_widgets_page_sign_what_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_servers_of_the_first_page_sign_what_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     secret = "0123456789abcdef" * 2
     monkeypatch.setenv("ACME_WIDGET_SECRET", secret)
     signers = {
         language: block
-        for language, block in blocks(ROOT / "docs/widget.md", "python", "js", "php")
+        for language, block in blocks(ROOT / "README.md", "python", "js", "php")
         if re.search("(def|function) vuelvo_?[iI]dentity", block)
     }
     tokens = []
