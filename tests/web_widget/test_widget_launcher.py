@@ -238,8 +238,8 @@ async def test_on_a_phone_the_page_waits_behind_the_panel_and_comes_back(desk: D
         assert await dialog.bounding_box() == {"x": 0, "y": 0, "width": 360, "height": 640}
         await expect(page.locator(".launcher")).to_be_hidden()
         await page.set_viewport_size({"width": 1000, "height": 640})  # turned, on a large one
-        assert await page.evaluate("[...document.body.children].map(each => each.inert)") == [False, False, False]
         await expect(dialog).not_to_have_attribute("aria-modal", "true")
+        assert await page.evaluate("[...document.body.children].map(each => each.inert)") == [False, False, False]
         await page.set_viewport_size({"width": 360, "height": 640})
         await expect(dialog).to_have_attribute("aria-modal", "true")
         await page.get_by_role("button", name="Close chat").click()
