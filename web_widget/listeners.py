@@ -119,9 +119,14 @@ class Listeners:
                 for first in range(0, len(everyone), _AT_ONCE):
                     await self._look(everyone[first : first + _AT_ONCE])
                 is_lost = False
-            except (SQLAlchemyError, OSError) as problem:
+            except Exception as problem:  # all pages depend on it, whatever it is: the next look may be luckier
                 if not is_lost:
-                    log.warning("cannot look for what open pages miss: %s", type(problem).__name__)
+                    is_known = isinstance(problem, SQLAlchemyError | OSError)
+                    log.warning(
+                        "cannot look for what open pages miss: %s",
+                        type(problem).__name__,
+                        exc_info=None if is_known else problem,
+                    )
                 is_lost = True
 
     async def _look(self, of: Sequence[tuple[str, int]]) -> None:

@@ -145,7 +145,7 @@ function start() {
 
   window.vuelvo = vuelvo;
   const push = (call) => queueMicrotask(() => call(vuelvo));
-  window.vuelvoQueue?.forEach(push);
+  [].concat(window.vuelvoQueue ?? []).forEach(push);
   window.vuelvoQueue = { push };
   push(() => host.say("ready"));
   if (options.identity) vuelvo.identify(options.identity);

@@ -23,7 +23,7 @@ export function render(text) {
       block = null;
       continue;
     }
-    const [, bullet, number, entry] = /^\s*(?:([-*•])|(\d{1,9})[.)])\s+(.*)$/.exec(line) ?? [];
+    const [, bullet, number, entry] = /^\s*(?:([-*•])|(\d{1,9})[.)])\s+([^]*)$/.exec(line) ?? [];
     const kind = bullet ? "UL" : number ? "OL" : "P";
     if (block?.tagName !== kind) {
       block = make(kind);

@@ -20,7 +20,7 @@ function changeUnsent(change) {
 
 function readUnsent() {
   try {
-    return JSON.parse(recall("unsent") ?? "[]").filter((each) => each.id && each.text);
+    return JSON.parse(recall("unsent") ?? "[]").filter((each) => each.id && each.text && Date.parse(each.at));
   } catch {
     return [];
   }

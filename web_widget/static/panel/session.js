@@ -10,7 +10,7 @@ import { clearQueue, flush, hasUnknown } from "./sending.js";
 import { isShared, key, recall, remember } from "./storage.js";
 import { leave, listen, tellTabs } from "./stream.js";
 import { place } from "./view.js";
-import { call, makePacer, post, wake } from "./wire.js";
+import { call, cutWires, makePacer, post, wake } from "./wire.js";
 
 const RENEWED_AFTER = 86_400; // s, where the service names no time
 const HOUR = 3_600_000;
@@ -21,12 +21,13 @@ let identity; // the last JWT the page has given
 let opening;
 
 function readSession() {
-  const kept = recall("token");
+  let kept = recall("token");
   try {
-    return kept && JSON.parse(kept);
+    kept = JSON.parse(kept);
   } catch {
-    return { token: kept }; // as it was once kept
+    kept = { token: kept }; // as it was once kept
   }
+  if (/^[\w-]{10,}$/.test(kept?.token)) return kept; // else it is none, and nothing could be asked with it
 }
 
 // Follows another tab.
@@ -102,6 +103,7 @@ export async function identify(jwt) {
   identity = jwt;
   const pacer = makePacer();
   for (let isDone; identity === jwt && !isDone; ) {
+    let after;
     try {
       await alone(async () => {
         // What may have arrived already would arrive again in another conversation.
@@ -112,16 +114,18 @@ export async function identify(jwt) {
       });
     } catch (problem) {
       isDone = problem.isFinal;
+      after = problem.after;
       explain(problem);
     }
     flush();
-    if (!isDone) await pacer.nap();
+    if (!isDone) await pacer.nap(after);
   }
   listen();
 }
 
 // Signing out, on a computer that others use too.
 export function forget() {
+  cutWires(); // a session that is being opened now is for nobody
   if (session) call("sessions", "DELETE").catch(() => {});
   tellTabs({ isForgotten: true });
   for (const name of ["token", "unsent", "talked"]) remember(name);

@@ -6,10 +6,10 @@ let store = {};
 let isStored;
 
 try {
+  isStored = localStorage.length >= 0;
   store = localStorage;
-  isStored = true;
 } catch {
-  // blocked
+  // blocked, broken, or there is none
 }
 
 export const key = (name) => `vuelvo:${config.tenant}:${name}`;
