@@ -49,7 +49,6 @@ async def test_a_hundred_kilobytes_of_blanks_hold_nothing_up(desk: Desk, words: 
 @pytest.mark.parametrize(
     ("name", "rubbish"),
     [
-        ("token", json.dumps({"token": {"a": 1}, "conversation": 1})),
         ("token", "日本"),
         ("token", "half a\nheader"),
         ("token", json.dumps({"token": "日本", "conversation": 1})),
@@ -161,7 +160,6 @@ async def test_an_identity_is_asked_for_again_when_the_service_says_so(desk: Des
         await page.evaluate("jwt => vuelvo.identify(jwt)", a_jwt("anna"))
     await page.clock.run_for(50_000)
     assert asked == 1
-    await page.clock.run_for(20_000)
-    async with page.expect_request("**/sessions"):
-        await page.clock.run_for(10_000)
+    async with page.expect_response("**/sessions"):
+        await page.clock.run_for(20_000)
     assert asked == 2

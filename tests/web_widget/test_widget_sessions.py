@@ -207,7 +207,7 @@ async def test_a_token_is_renewed_when_its_time_has_come_and_nothing_is_read_aga
 
     async def rotate(call: Call) -> None:
         renewed.append(call.request.headers["authorization"])
-        token = f"renewed-token-{len(renewed)}"
+        token = f"renewed-{len(renewed)}"
         row = "jsonb_populate_record(s, jsonb_build_object('token_hash', cast(:hash as text)))"
         async with desk.service.database.transaction() as connection:
             statement = f"insert into web_sessions select ({row}).* from web_sessions s limit 1"
@@ -231,7 +231,7 @@ async def test_a_token_is_renewed_when_its_time_has_come_and_nothing_is_read_aga
     for page in (one, two):
         await expect(bubbles(page)).to_have_count(3)
     assert renewed == [f"Bearer {kept['token']}"]
-    assert (await _kept(one))["token"] == "renewed-token-1"
+    assert (await _kept(one))["token"] == "renewed-1"
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ function start() {
 
   window.vuelvo = vuelvo;
   const push = (call) => queueMicrotask(() => call(vuelvo));
-  [].concat(window.vuelvoQueue ?? []).forEach(push);
+  window.vuelvoQueue?.forEach?.(push);
   window.vuelvoQueue = { push };
   push(() => host.say("ready"));
   if (options.identity) vuelvo.identify(options.identity);

@@ -20,7 +20,7 @@ function changeUnsent(change) {
 
 function readUnsent() {
   try {
-    return JSON.parse(recall("unsent") ?? "[]").filter((each) => each.id && each.text && Date.parse(each.at));
+    return JSON.parse(recall("unsent")).filter(({ at }) => Date.parse(at));
   } catch {
     return [];
   }

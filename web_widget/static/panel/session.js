@@ -21,13 +21,12 @@ let identity; // the last JWT the page has given
 let opening;
 
 function readSession() {
-  let kept = recall("token");
+  const kept = recall("token");
   try {
-    kept = JSON.parse(kept);
+    return kept && JSON.parse(kept);
   } catch {
-    kept = { token: kept }; // as it was once kept
+    return { token: kept }; // as it was once kept
   }
-  if (/^[\w-]{10,}$/.test(kept?.token)) return kept; // else it is none, and nothing could be asked with it
 }
 
 // Follows another tab.
@@ -125,14 +124,14 @@ export async function identify(jwt) {
 
 // Signing out, on a computer that others use too.
 export function forget() {
-  cutWires(); // a session that is being opened now is for nobody
-  if (session) call("sessions", "DELETE").catch(() => {});
   tellTabs({ isForgotten: true });
   for (const name of ["token", "unsent", "talked"]) remember(name);
-  beForgotten();
+  beForgotten(true);
 }
 
-export function beForgotten() {
+export function beForgotten(isHere) {
+  cutWires(); // a session that is being opened now is for nobody
+  if (isHere && session) call("sessions", "DELETE").catch(() => {});
   identity = undefined;
   clearQueue();
   take();

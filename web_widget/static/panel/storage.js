@@ -6,7 +6,7 @@ let store = {};
 let isStored;
 
 try {
-  isStored = localStorage.length >= 0;
+  isStored = localStorage.length + 1;
   store = localStorage;
 } catch {
   // blocked, broken, or there is none

@@ -97,7 +97,7 @@ async function follow(signal, noteAlive, pacer) {
       rest = blocks.pop();
       const events = [];
       for (const block of blocks) {
-        const found = /^event: (.*)\ndata: ([^]*)/m.exec(block); // else a comment, which keeps the connection alive
+        const found = /^event: (.*)\ndata: (.*)/ms.exec(block); // else a comment, which keeps the connection alive
         if (found) events.push([found[1], JSON.parse(found[2])]);
       }
       takeAll(events);
@@ -121,11 +121,9 @@ export function tellTabs(what) {
 }
 
 function hearTab({ data }) {
-  if (session ? data.of !== session.conversation : !data.isForgotten) return;
-  if (data.isForgotten) {
-    cutWires();
-    beForgotten();
-  } else if (data.isHidden) {
+  if (session && data.of !== session.conversation) return;
+  if (data.isForgotten) beForgotten();
+  else if (data.isHidden) {
     if (isInSight()) comeBack();
   } else if (!isLeading() && isShared()) {
     setOffline(data.isOffline);

@@ -38,7 +38,7 @@ export async function request(path, { signal }, method, body) {
   const mine = session;
   const response = await fetch(base + path, {
     method,
-    headers: mine && { Authorization: `Bearer ${mine.token}` },
+    headers: mine && { Authorization: `Bearer ${escape(mine.token)}` },
     body: body && JSON.stringify(body),
     signal,
     keepalive: method === "DELETE", // a page may be left as its visitor signs out
