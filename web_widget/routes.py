@@ -97,7 +97,10 @@ class _Door:
             tenant = await _find_tenant(self._web, request)
             origin = request.headers.get("origin")
             if origin is not None:
-                if not _is_own(request, origin) and not tenant.section.admits(origin):
+                # Also for who is refused, so that their page can read why; a preflight grants nothing by itself.
+                headers |= {"access-control-allow-origin": origin, "access-control-expose-headers": "Retry-After"}
+                is_admitted = _is_own(request, origin) or tenant.section.admits(origin)
+                if not is_admitted and request.method != HTTPMethod.OPTIONS:
                     log.warning(
                         "the page %r may not embed the widget of tenant %s: see its origins", origin[:200], tenant.name
                     )
@@ -106,7 +109,6 @@ class _Door:
                         f"The page {origin} may not embed this widget. Add it to the tenant's web origins.",
                         kind="origin-refused",
                     )
-                headers |= {"access-control-allow-origin": origin, "access-control-expose-headers": "Retry-After"}
             response = await self._answer(tenant, request)
         except Problem as problem:
             response = problem.response()

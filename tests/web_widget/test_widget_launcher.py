@@ -6,6 +6,7 @@ import pytest
 from playwright.async_api import Page, expect
 from playwright.async_api import Route as Call
 
+from tests.web_widget.conftest import a_web_tenant
 from tests.web_widget.desk import Desk, browser, bubbles, desk, expect_bubbles, write
 
 __all__ = ["browser", "desk"]  # fixtures
@@ -245,3 +246,24 @@ async def test_on_a_phone_the_page_waits_behind_the_panel_and_comes_back(desk: D
         await page.get_by_role("button", name="Close chat").click()
         await expect(page.get_by_role("button", name="Open chat")).to_be_focused()
         assert await page.evaluate("[...document.body.children].map(each => each.inert)") == [False, False, False]
+
+
+async def test_a_page_that_may_not_embed_it_is_told_so_once(desk: Desk) -> None:
+    more = "<script>heard = []; (window.vuelvoQueue ??= []).push(v => v.on('refused', told => heard.push(told.type)))</script>"
+    async with desk.shop("data-open", more=more) as shop:
+        desk.service.tenants["acme"] = a_web_tenant("acme", origins=("https://elsewhere.example",))
+        page = await desk.visit(shop)
+        await write(page, "Hello")
+        await expect(page.get_by_text("This chat cannot be used on this page.")).to_be_visible()
+        assert await page.evaluate("heard") == ["origin-refused"]
+
+
+async def test_a_frame_that_fills_the_page_stays_open_whatever_is_pressed(desk: Desk) -> None:
+    async with desk.shop("data-full data-isolate") as shop:
+        page = await desk.visit(shop)
+        field = page.frame_locator("iframe").get_by_role("textbox")
+        await field.press("Escape")
+        await page.frame_locator("iframe").get_by_role("button", name="Close chat").click()
+        await field.fill("Hello")
+        await field.press("Enter")
+        await expect(page.frame_locator("iframe").get_by_text("You said: Hello")).to_be_visible()

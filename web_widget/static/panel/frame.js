@@ -45,7 +45,10 @@ function embed() {
   port.onmessage = ({ data: [name, detail, talked] }) => {
     clearTimeout(givingUp);
     if (talked) remember("talked", talked);
-    if (name === "close") open(false);
+    if (name === "close") {
+      open(false);
+      if (host.isOpen) port.postMessage(["open", true]); // it fills the page
+    }
     if (name === "unread") tellUnread(detail.count);
     if (["message", "refused", "sent"].includes(name)) say(name, detail);
   };
