@@ -3,7 +3,7 @@
 
 import { makeBubble, markStates, setState } from "./bubbles.js";
 import { say, texts } from "./host.js";
-import { cursor, put, shown } from "./log.js";
+import { cursor, isLoaded, put } from "./log.js";
 import { explain } from "./problems.js";
 import { haveSession } from "./session.js";
 import { recall, remember } from "./storage.js";
@@ -97,8 +97,9 @@ function settle(message, seq) {
   const { bubble } = message;
   setSent(bubble);
   if (!bubble.seq) {
-    if (shown.has(seq)) bubble.remove();
-    else put(bubble, seq);
+    // What was said before the first message shown would stand there without all that came between: the history brings it.
+    if (isLoaded && seq > cursor) put(bubble, seq);
+    else bubble.remove();
   }
   markStates();
 }
