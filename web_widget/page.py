@@ -3,7 +3,7 @@
 import json
 import re
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
 from html import escape
 from pathlib import Path
@@ -14,7 +14,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from channels.web.section import ink_on
+from channels.web.section import OF_A_FILE, ink_on
 from web_widget.scripts import answer_script, scripts
 from web_widget.web import Web, WebTenant
 
@@ -108,10 +108,15 @@ def serve_page(web: Web) -> Handler:
             _TALK_PAGE,
             language,
             _TALK[language] | {"title": title_of(tenant), "script": f"{quote(tenant.name, safe='')}.js"},
-            embedded_by=("'self'", *(tenant.section.origins or TRIED_FROM)),
+            embedded_by=("'self'", *_framing(tenant.section.origins)),
         )
 
     return answer
+
+
+def _framing(origins: Sequence[str]) -> Sequence[str]:
+    """Return the pages of these origins as `frame-ancestors` names them: a file by its scheme."""
+    return ["file:" if origin == OF_A_FILE else origin for origin in origins] or TRIED_FROM
 
 
 def demo_page(web: Web, name: str) -> Handler:

@@ -114,7 +114,7 @@ def test_the_texts_are_the_same_in_each_language() -> None:
 
 
 async def test_the_conversation_has_a_page_of_its_own(http: httpx.AsyncClient, service: Service) -> None:
-    service.tenants["acme"] = a_web_tenant("acme", title="<b>Acme</b>", origins=(SHOP,))
+    service.tenants["acme"] = a_web_tenant("acme", title="<b>Acme</b>", origins=(SHOP, "null"))
     answer = await http.get("/widget/acme", headers={"Accept-Language": "fr, pt-BR;q=0.8, en;q=0.5"})
     assert answer.status_code == 200
     assert '<html lang="pt">' in answer.text
@@ -124,7 +124,7 @@ async def test_the_conversation_has_a_page_of_its_own(http: httpx.AsyncClient, s
     assert answer.headers["content-security-policy"] == (
         "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; img-src 'self' data:; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types vuelvo; "
-        f"frame-ancestors 'self' {SHOP}"
+        f"frame-ancestors 'self' {SHOP} file:"
     )
 
 
