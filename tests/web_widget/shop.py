@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, Page
 from sqlalchemy import text
 from starlette.applications import Starlette
@@ -122,3 +123,10 @@ async def a_shop(browser: Browser, database_url: str) -> AsyncIterator[Shop]:
                 await context.close()
     await database.close()
     assert shop.complaints == []
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def shop(browser: Browser, database_url: str) -> AsyncIterator[Shop]:
+    """A shop whose pages fail the test where a policy was violated."""
+    async with a_shop(browser, database_url) as shop:
+        yield shop

@@ -1,15 +1,15 @@
 """The widget on pages that forbid nearly everything, and how much of it a browser fetches."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, FrameLocator, Page, Response, expect
+from playwright.async_api import FrameLocator, Page, Response, expect
 
-from tests.support.chromium import open_chromium
-from tests.web_widget.shop import Shop, a_shop
+from tests.web_widget.desk import browser
+from tests.web_widget.shop import Shop, shop
+
+__all__ = ["browser", "shop"]  # fixtures
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
@@ -17,18 +17,6 @@ STRICT = "default-src 'none'; script-src {host}; connect-src {host}; require-tru
 BEFORE_THE_FIRST_CLICK = 2 * 1024
 IN_ALL = 12 * 1024
 """Bytes of scripts as they come over the line."""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    async with open_chromium() as browser:
-        yield browser
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def shop(browser: Browser, database_url: str) -> AsyncIterator[Shop]:
-    async with a_shop(browser, database_url) as shop:  # fails where a policy was violated
-        yield shop
 
 
 async def _talk(shop: Shop, page: Page, place: Page | FrameLocator, panel: Page | FrameLocator) -> None:

@@ -1,30 +1,18 @@
 """What the visitor wrote is on the page once, also while it is not known yet whether it has arrived."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import Browser, Route, expect
+from playwright.async_api import Route, expect
 from sqlalchemy import text
 
 from store.conversations import mark_seen
-from tests.support.chromium import open_chromium
-from tests.web_widget.shop import Shop, a_shop
+from tests.web_widget.desk import browser
+from tests.web_widget.shop import Shop, shop
+
+__all__ = ["browser", "shop"]  # fixtures
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    async with open_chromium() as browser:
-        yield browser
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def shop(browser: Browser, database_url: str) -> AsyncIterator[Shop]:
-    async with a_shop(browser, database_url) as shop:
-        yield shop
 
 
 async def test_what_arrived_without_an_answer_is_shown_once_while_the_next_page_sends_it_again(shop: Shop) -> None:
