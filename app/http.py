@@ -195,7 +195,7 @@ async def _find_web_tenant(service: Service, name: str) -> WebTenant | None:
         name=tenant.tenant,
         title=tenant.channels.web.title or tenant.name,
         section=tenant.channels.web,
-        language=tenant.languages[0],
+        languages=tenant.languages,
         time_zone=tenant.time_zone,
     )
 

@@ -1,6 +1,7 @@
 """Makes what is served of what is read: `python -m web_widget.build` joins and minifies the sources in `static/`.
 
-A dev tool; the service only reads what it has written to `static/built/`. Each script begins at one module. Its imports are
+A dev tool; the service only reads what it has written to `static/built/`, each file also compressed by Zopfli, which takes
+too long to do it for each request and saves a fiftieth. Each script begins at one module. Its imports are
 put before it, once each, and all share one scope: the words `import` and `export` fall away, and two modules that declare
 the same name are an error. Stylesheets and texts are imported too, and become constants.
 
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import minify
+import zopfli.gzip
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -39,9 +41,10 @@ def build(version: str) -> dict[str, bytes]:
     known = json.dumps({name: _hash(panel) for name, panel in panels.items()})
     loader = _script(STATIC / "loader.js", parameter="config", before=f"const PANELS = {known};\n")
     files = {f"panel.{_hash(panel)}.js": panel for panel in panels.values()} | {f"loader.{_hash(loader)}.js": loader}
+    compressed = {f"{name}.gz": zopfli.gzip.compress(content, numiterations=100) for name, content in files.items()}
     kept = [each for each in _versions() if each["version"] != version]
     versions = [*kept, {"version": version, "files": list(files)}]
-    return files | {"versions.json": (json.dumps(versions, indent=2) + "\n").encode()}
+    return files | compressed | {"versions.json": (json.dumps(versions, indent=2) + "\n").encode()}
 
 
 def write(version: str) -> None:
@@ -51,7 +54,7 @@ def write(version: str) -> None:
         (BUILT / name).write_bytes(content)
     served = {"versions.json"}.union(*(each["files"] for each in _versions()))
     for path in BUILT.iterdir():
-        if path.name not in served:
+        if path.name.removesuffix(".gz") not in served:
             path.unlink()
 
 

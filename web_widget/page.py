@@ -103,7 +103,7 @@ def serve_page(web: Web) -> Handler:
         tenant = await _find(web, request.path_params["tenant"])
         if tenant is None:
             return _missing(request)
-        language = language_of(request, tenant.language)
+        language = language_of(request, tenant.languages)
         return _page(
             _TALK_PAGE,
             language,
@@ -126,7 +126,7 @@ def demo_page(web: Web, name: str) -> Handler:
         tenant = await _find(web, name)
         if tenant is None:
             return _missing(request)
-        language = language_of(request, tenant.language)
+        language = language_of(request, tenant.languages)
         script = f"widget/{quote(tenant.name, safe='')}.js"
         return _page(_DEMO_PAGE, language, _DEMO[language] | {"title": title_of(tenant), "script": script})
 
@@ -138,15 +138,15 @@ def title_of(tenant: WebTenant) -> str:
     return tenant.section.title or tenant.title
 
 
-def language_of(request: Request, default: str) -> str:
-    """Return the first of the browser's languages that the pages have, else `default`, else English."""
+def language_of(request: Request, languages: Sequence[str]) -> str:
+    """Return the first of the browser's languages that is among these, else the first of these."""
     weighed: list[tuple[float, str]] = []
     for choice in request.headers.get("accept-language", "").split(","):
         tag, _, parameter = choice.partition(";")
         weight = re.fullmatch(r"\s*q=([01](?:\.[0-9]{0,3})?)\s*", parameter)
         weighed.append((float(weight[1]) if weight else 1.0, tag.strip().lower()[:2]))
     chosen = [tag for weight, tag in sorted(weighed, key=lambda each: -each[0]) if weight > 0]
-    return next((tag for tag in [*chosen, default] if tag in _DEMO), "en")
+    return next(tag for tag in [*chosen, languages[0]] if tag in languages)
 
 
 async def _find(web: Web, name: str) -> WebTenant | None:
@@ -154,14 +154,14 @@ async def _find(web: Web, name: str) -> WebTenant | None:
     return None if "\0" in name else await web.find_tenant(name)
 
 
-def config_of(tenant: WebTenant) -> dict[str, str]:
+def config_of(tenant: WebTenant) -> dict[str, Any]:
     """Return what the launcher is told of a tenant."""
     color = tenant.section.color or COLOR
     told = {
         "tenant": tenant.name,
         "title": title_of(tenant),
         "greeting": tenant.section.greeting,
-        "language": tenant.language,
+        "languages": list(tenant.languages),
         "color": color,
         "ink": ink_on(color),
     }
@@ -184,7 +184,7 @@ def _no_script() -> Response:
 
 
 def _missing(request: Request) -> Response:
-    language = language_of(request, "en")
+    language = language_of(request, [*_MISSING])
     return _page(_MISSING_PAGE, language, _MISSING[language], status=404)
 
 

@@ -50,7 +50,7 @@ def scripts() -> Scripts:
     """Read what was built."""
     versions = json.loads((BUILT / "versions.json").read_text(encoding="utf-8"))
     names = [name for version in versions for name in version["files"]]
-    files = {name: Script(plain, _compress(plain)) for name in names if (plain := (BUILT / name).read_bytes())}
+    files = {name: Script((BUILT / name).read_bytes(), (BUILT / f"{name}.gz").read_bytes()) for name in names}
     return Scripts(files, loader=next(name for name in reversed(names) if name.startswith("loader.")))
 
 
@@ -71,11 +71,6 @@ def answer_script(
     if tag in (each.strip().removeprefix("W/") for each in known.split(",")):
         return Response(status_code=304, headers=told)
     if is_compressed:
-        return Response(
-            compressed or _compress(plain), media_type="text/javascript", headers=told | {"content-encoding": "gzip"}
-        )
+        packed = compressed or gzip.compress(plain, 9, mtime=0)
+        return Response(packed, media_type="text/javascript", headers=told | {"content-encoding": "gzip"})
     return Response(plain, media_type="text/javascript", headers=told)
-
-
-def _compress(plain: bytes) -> bytes:
-    return gzip.compress(plain, 9, mtime=0)

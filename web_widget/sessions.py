@@ -11,6 +11,7 @@ ended      signed out, with its whole chain; or its visitor has signed in, and h
 
 import hmac
 import ipaddress
+import re
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ from store import contacts, conversations
 from store.contacts import Contact
 from store.database import Database, bucket_of, metadata, sql
 from web_widget.identity import Identity
+
+_WITH_PORT = re.compile(r"\[(.+)\](?::[0-9]+)?|([0-9.]+):[0-9]+")
 
 ROTATE_AFTER = timedelta(days=1)
 """After how long a browser should ask for another token."""
@@ -251,10 +254,13 @@ Merge = Callable[[AsyncConnection, str, int, int], Awaitable[None]]
 def address_hash(secret: bytes, tenant: str, host: str | None) -> bytes | None:
     """Return the keyed hash of the address of one who asks, another one for each tenant; of IPv6, of its network (/64).
 
-    None for what is not an address of the internet: then nobody knows who asks.
+    Some proxies name the port too. None for what is not an address of the internet: then nobody knows who asks.
     """
+    host = host or ""
+    if found := _WITH_PORT.fullmatch(host):
+        host = found[1] or found[2]
     try:
-        address = ipaddress.ip_address((host or "").partition("%")[0])
+        address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return None
     if isinstance(address, ipaddress.IPv6Address):

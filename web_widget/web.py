@@ -20,8 +20,8 @@ class WebTenant:
     name: str
     title: str
     section: WebSection
-    language: str
-    """Two letters; used where the visitor's own is not one of the widget's."""
+    languages: Sequence[str]
+    """Two letters each, at least one, all of them the widget's too; the first is used where the visitor's is none of them."""
     time_zone: str
     """IANA name."""
 

@@ -105,6 +105,7 @@ class WebSection(BaseModel, extra="forbid", frozen=True):
     a file. Where none is named, files and pages of this very machine may, to try it."""
     title: Annotated[str, Field(min_length=1, max_length=80)] | None = None
     greeting: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    """In the tenant's first language; who speaks another is greeted by the widget."""
     color: Annotated[str, Field(pattern="^#[0-9a-fA-F]{6}$")] | None = None
     """The colour of the launcher, the header and the visitor's own bubbles, as `#1a4fa3`."""
     drafts: bool = True

@@ -11,6 +11,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.support.chromium import open_chromium
+from tests.support.openai_server import OpenAIServer, Refuses
 from tests.support.process import serving
 
 pytestmark = pytest.mark.browser
@@ -54,3 +55,21 @@ async def test_a_reminder_is_asked_for_answered_and_comes_and_is_still_there_aft
             await page.reload()
             await expect(plants).to_have_count(1)
         assert not [line for line in complaints if "ERR_CONNECTION" not in line and "net::" not in line]
+
+
+async def test_when_the_model_fails_the_visitor_is_told_in_words_and_may_write_on(tmp_path: Path) -> None:
+    async with OpenAIServer(*[Refuses(400, "out of order")] * 3, "Here I am again.") as model:
+        environ = {"VUELVO_MODEL": "openai-chat:local", "OPENAI_BASE_URL": model.url, "OPENAI_API_KEY": "any"}
+        async with serving(directory=tmp_path, environ=environ) as (_, url), open_chromium() as browser:
+            page = await browser.new_page(locale="en-US")
+            await page.goto(url)
+            field = page.get_by_role("dialog").get_by_role("textbox")
+            await field.fill("Hello")
+            await field.press("Enter")
+            said = page.get_by_role("log").locator("li")
+            await expect(said.filter(has_text="Sorry, I could not answer just now")).to_be_visible(timeout=30_000)
+            await expect(page.get_by_text("Writing…")).to_be_hidden()
+            await expect(page.get_by_text("out of order")).to_have_count(0)
+            await field.fill("And now?")
+            await field.press("Enter")
+            await expect(said.filter(has_text="Here I am again.")).to_be_visible(timeout=15_000)

@@ -165,6 +165,10 @@ async def test_whoever_signs_out_or_rotates_does_not_get_around_it(database: Dat
         (f"::ffff:{HOME}", HOME, True),
         ("::ffff:203.0.113.8", f"::ffff:{HOME}", False),
         ("fe80::1%eth0", "fe80::2%eth1", True),
+        (f"{HOME}:54321", HOME, True),
+        (f"{HOME}:54321", "203.0.113.8:54321", False),
+        ("[2001:db8:1:2::1]:443", "2001:db8:1:2::2", True),
+        ("[2001:db8:1:2::1]", "2001:db8:1:2::2", True),
     ],
 )
 async def test_an_address_is_one_of_ipv4_or_a_network_of_ipv6(

@@ -163,9 +163,9 @@ async def serve(app: Starlette) -> AsyncIterator[int]:
             await serving
 
 
-def a_web_tenant(name: str, **section: Any) -> WebTenant:
+def a_web_tenant(name: str, languages: Sequence[str] = ("es", "en", "pt"), **section: Any) -> WebTenant:
     """A tenant as its visitors meet it."""
-    return WebTenant(name, name.title(), WebSection(**section), language="es", time_zone="America/Bogota")
+    return WebTenant(name, name.title(), WebSection(**section), languages=languages, time_zone="America/Bogota")
 
 
 async def a_service(database: Database) -> Service:

@@ -31,7 +31,7 @@ async def test_the_script_knows_its_tenant(http: httpx.AsyncClient, service: Ser
     assert _config(answer.text) == {
         "tenant": "acme",
         "title": 'A "quoted" </script> name',
-        "language": "es",
+        "languages": ["es", "en", "pt"],
         "color": "#ffee00",
         "ink": "#000000",
     }
@@ -93,7 +93,9 @@ def test_what_is_served_is_what_the_sources_make() -> None:
     assert {name: built.get(name) == content for name, content in made.items()} == dict.fromkeys(made, True), (
         "run: python -m web_widget.build"
     )
-    assert set(built) == {"versions.json"}.union(*(each["files"] for each in json.loads(made["versions.json"])))
+    listed = [name for each in json.loads(made["versions.json"]) for name in each["files"]]
+    assert set(built) == {"versions.json", *listed, *(f"{name}.gz" for name in listed)}
+    assert [name for name in listed if gzip.decompress(built[f"{name}.gz"]) != built[name]] == []
 
 
 def test_no_source_makes_text_into_markup() -> None:

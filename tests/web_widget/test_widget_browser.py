@@ -285,7 +285,8 @@ async def test_a_shop_with_a_strict_policy_may_embed_it_even_twice(desk: Desk) -
 
     async with serve(Starlette(routes=[Route("/", shop_page)])) as port:
         shop = f"http://127.0.0.1:{port}"
-        desk.service.tenants["acme"] = a_web_tenant("acme", origins=(shop,), color="#ffee00", greeting="Oi!")
+        look = {"color": "#ffee00", "greeting": "Oi!"}
+        desk.service.tenants["acme"] = a_web_tenant("acme", ["pt"], origins=(shop,), **look)
         page = await desk.page()
         await page.goto(shop)
         launcher = page.get_by_role("button", name="Abrir o chat")

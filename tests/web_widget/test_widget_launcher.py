@@ -107,7 +107,6 @@ async def test_a_page_can_call_and_hear_it(desk: Desk) -> None:
             ["message", {"seq": 2, "role": "assistant", "kind": "followup"}],
             ["unread", {"count": 1}],
         ]
-        assert await page.evaluate("Object.isFrozen(vuelvo)")
         await page.evaluate("vuelvoQueue.push((vuelvo) => vuelvo.open())")
         await expect(page.get_by_role("dialog")).to_be_visible()
         await page.wait_for_function("vuelvo.unread === 0")
@@ -147,6 +146,51 @@ async def test_the_page_chooses_the_language_then_and_later(desk: Desk) -> None:
         await expect(page.get_by_role("button", name="Abrir el chat")).to_be_visible()
         font = "list => getComputedStyle(list).fontFamily"
         assert await page.locator("ol.list").evaluate(font) == "Courier, monospace"
+
+
+async def test_of_the_visitors_languages_the_first_that_the_business_speaks_is_spoken(desk: Desk) -> None:
+    async with desk.shop() as shop:
+        greeting = "Welcome to Acme!"
+        desk.service.tenants["acme"] = a_web_tenant("acme", ["en", "es"], origins=(shop,), greeting=greeting)
+        brazil = await desk.browser.new_context(locale="pt-BR", reduced_motion="reduce")
+        page = await desk.visit(shop, brazil)
+        await page.get_by_role("button", name="Open chat").click()
+        await expect(page.get_by_text("Welcome to Acme!")).to_be_visible()
+        await page.evaluate("vuelvo.setLanguage('pt')")
+        await expect(page.get_by_placeholder("Write a message")).to_be_visible()
+        await page.evaluate("vuelvo.setLanguage('es')")
+        await expect(page.get_by_text("¡Hola! ¿En qué puedo ayudar?")).to_be_visible()
+        await expect(page.get_by_text("Welcome to Acme!")).to_have_count(0)
+
+
+async def test_opened_and_closed_before_the_panel_is_there_it_is_closed(desk: Desk) -> None:
+    async with desk.shop() as shop:
+        page = await desk.visit(shop)
+        await page.wait_for_function("window.vuelvo")
+        await page.evaluate("void (vuelvo.open(), vuelvo.close())")
+        await expect(page.get_by_role("dialog", include_hidden=True)).to_have_count(1)
+        await expect(page.get_by_role("dialog")).to_be_hidden()
+        assert await page.evaluate("vuelvo.isOpen") is False
+        await page.evaluate("void (vuelvo.close(), vuelvo.open())")
+        await expect(page.get_by_placeholder("Write a message")).to_be_focused()
+
+
+@pytest.mark.parametrize("place", ["", "data-isolate"])
+async def test_a_page_may_choose_that_it_is_dark(desk: Desk, place: str) -> None:
+    paper = "each => getComputedStyle(each).backgroundColor"
+    seen = {}
+    for attributes in ("", 'data-theme="dark"', 'data-theme="light"'):
+        async with desk.shop(f"{place} {attributes}") as shop:
+            page = await desk.visit(shop, await desk.context(color_scheme="light"))
+            await page.get_by_role("button", name="Open chat").click()
+            panel = page.frame_locator("iframe").get_by_role("main") if place else page.get_by_role("dialog")
+            await expect(panel.get_by_role("textbox")).to_be_visible()
+            seen[attributes] = await panel.evaluate(paper)
+    assert seen == {
+        "": "rgb(255, 255, 255)",
+        'data-theme="dark"': "rgb(27, 30, 37)",
+        'data-theme="light"': "rgb(255, 255, 255)",
+    }
 
 
 async def test_in_a_frame_everything_works_and_the_page_cannot_read_it(desk: Desk) -> None:

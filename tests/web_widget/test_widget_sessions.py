@@ -40,7 +40,7 @@ def takes_identities(desk: Desk, **section: Any) -> None:
 
 
 async def _kept(page: Page) -> dict[str, Any]:
-    kept: dict[str, Any] = await page.evaluate("JSON.parse(localStorage['vuelvo:acme:token'])")
+    kept: dict[str, Any] = await page.evaluate("JSON.parse(localStorage['vuelvo:acme:token'] ?? '{}')")
     return kept
 
 
@@ -281,6 +281,68 @@ async def test_an_identity_that_is_refused_is_not_tried_for_ever_and_the_visitor
     await write(page, "Hello")
     await expect_bubbles(page, "Hello", "You said: Hello")
     assert asked == 1
+
+
+async def test_words_that_could_not_be_sent_are_not_said_by_the_next_user_of_the_same_page(desk: Desk) -> None:
+    takes_identities(desk)
+    page = await desk.page()
+    await page.evaluate("jwt => vuelvo.identify(jwt)", a_jwt("ana"))
+    await eventually(lambda: is_known(page, "ana"))
+    await write(page, "Hello")
+    await expect_bubbles(page, "Hello", "You said: Hello")
+    desk.wire.cut()
+    await write(page, "a word of Ana's")
+    await expect(page.locator(".unsent")).to_have_count(1)
+    # Her session ends, and Bob signs in where nobody has called forget().
+    async with desk.service.database.transaction() as connection:
+        await connection.execute(text("update web_sessions set ends_at = now()"))
+    desk.wire.mend()
+    await page.reload()
+    await expect(page.get_by_text("The earlier conversation is no longer available.")).to_be_visible()
+    await expect(page.locator(".unsent .state")).to_have_text("Not sent yet")
+    await page.evaluate("jwt => vuelvo.identify(jwt)", a_jwt("bob"))
+    await write(page, "I am Bob")
+    await expect_bubbles(page, "I am Bob", "You said: I am Bob")
+    await expect(page.get_by_text("a word of Ana's")).to_have_count(0)
+    assert await desk.written() == ["I am Bob"]
+    # She comes back, and it is there and sent.
+    await page.evaluate("jwt => vuelvo.identify(jwt)", a_jwt("ana"))
+    await expect_bubbles(page, "Hello", "You said: Hello", "a word of Ana's", "You said: a word of Ana's")
+    assert await page.evaluate("localStorage['vuelvo:acme:unsent'] ?? '[]'") == "[]"
+
+
+async def test_a_visitors_words_that_could_not_be_sent_are_said_by_the_user_they_turn_out_to_be(desk: Desk) -> None:
+    takes_identities(desk)
+    page = await desk.page()
+    await write(page, "Hello")
+    await expect_bubbles(page, "Hello", "You said: Hello")
+    desk.wire.cut()
+    await write(page, "Later")
+    await page.evaluate("jwt => vuelvo.identify(jwt)", a_jwt("ana"))
+    await expect(page.locator(".unsent")).to_have_count(1)
+    desk.wire.mend()
+    await expect_bubbles(page, "Hello", "You said: Hello", "Later", "You said: Later")
+    await eventually(lambda: is_known(page, "ana"))
+
+
+@pytest.mark.parametrize("nobody", ["undefined", "null", "''"])
+async def test_a_page_that_identifies_nobody_is_told_so_and_opens_nothing(desk: Desk, nobody: str) -> None:
+    page = await desk.page()
+    await page.evaluate("window.refused = []; void vuelvo.on('refused', detail => refused.push(detail))")
+    await page.evaluate(f"vuelvo.identify({nobody})")
+    await expect(page.get_by_role("status").filter(has_text="Please sign in again.")).to_be_visible()
+    assert await page.evaluate("refused") == [{"type": "identity-invalid"}]
+    assert await _conversations(desk) == 0
+
+
+@pytest.mark.parametrize("kept", ['{"token": {"a": 1}}', "5", "null", "rubbish", '{"token": null}'])
+async def test_rubbish_for_a_session_is_a_session_lost(desk: Desk, kept: str) -> None:
+    page = await desk.page()
+    await page.evaluate("kept => { localStorage['vuelvo:acme:token'] = kept }", kept)
+    await page.reload()
+    await write(page, "Hello")
+    await expect_bubbles(page, "Hello", "You said: Hello")
+    assert await _conversations(desk) == 1
 
 
 async def test_too_much_at_once_is_sent_when_the_service_says_so(desk: Desk) -> None:

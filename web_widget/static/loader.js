@@ -1,6 +1,6 @@
 // The launcher: the button in the corner, the page's API, and nothing else until somebody wants to talk.
 //
-// `config` is what the service tells of the tenant: tenant, title, greeting, language, color, ink. In /widget/TENANT.js it
+// `config` is what the service tells of the tenant: tenant, title, greeting, languages, color, ink. In /widget/TENANT.js it
 // stands at the end of this script; a pinned script (/widget/TENANT/loader.HASH.js) is the same for every tenant and asks
 // for it. `PANELS`, put in by build.py, holds the hash of each panel that belongs to this launcher.
 //
@@ -77,9 +77,9 @@ function start() {
 
   async function open(isFocused) {
     note.textContent = host.waiting ? "…" : "";
+    host.tell("open", isFocused);
     try {
       await load();
-      host.tell("open", isFocused);
       note.textContent = "";
     } catch {
       note.textContent = failed;
@@ -87,8 +87,9 @@ function start() {
   }
 
   function chooseLanguage() {
-    const tags = [options.language, ...navigator.languages, config.language, "en"];
-    language = tags.map((tag) => tag?.slice(0, 2).toLowerCase()).find((tag) => PANELS[tag]);
+    const { languages } = config;
+    const tags = [options.language, ...navigator.languages, ...languages];
+    language = tags.map((tag) => tag?.slice(0, 2).toLowerCase()).find((tag) => languages.includes(tag));
     element.lang = language;
     [host.open, failed] = TEXTS[language];
     launcher.ariaLabel = host.open;
@@ -110,7 +111,7 @@ function start() {
     loadLater();
   }
 
-  const vuelvo = Object.freeze({
+  const vuelvo = {
     open: () => open(true),
     close: () => host.tell("close"),
     identify: (jwt) => tell("identify", jwt),
@@ -132,7 +133,7 @@ function start() {
     get unread() {
       return host.unread ?? 0;
     },
-  });
+  };
 
   const side = options.position === "left" ? "20px auto" : "auto 20px";
   element.style.cssText = `--accent:${config.color};--ink:${config.ink};--side:${side}`;
@@ -162,7 +163,7 @@ async function begin() {
     config ??= await (await fetch(`${base}config`, { credentials: "omit" })).json();
     if (!config.tenant) throw config.detail;
     if (document.body) start();
-    else addEventListener("DOMContentLoaded", start, { once: true });
+    else addEventListener("DOMContentLoaded", start);
   } catch (problem) {
     console.warn("Vuelvo:", problem);
   }

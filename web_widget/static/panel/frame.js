@@ -58,6 +58,7 @@ function embed() {
     {
       dir: style.direction,
       font: style.getPropertyValue("--vuelvo-font"),
+      scheme: options.theme ?? "",
       hasSound: "sound" in options,
     },
   ]);

@@ -20,10 +20,7 @@ import { place, submit, trouble, typing } from "./view.js";
 const LONGEST_TEXT = 4_000;
 
 function obey(name, value) {
-  if (name === "open") openPanel(value);
-  if (name === "close") closePanel();
-  if (name === "identify") identify(value);
-  if (name === "forget") forget();
+  ({ open: openPanel, close: closePanel, identify, forget })[name](value);
 }
 
 function openPanel(isFocused) {
@@ -50,7 +47,8 @@ function tellAll(given) {
   input.ariaLabel = input.placeholder = texts.write;
   typing.firstChild.textContent = texts.typing;
   list.firstChild?.remove();
-  place(makeBubble({ role: "assistant", text: config.greeting ?? texts.greeting }), -1);
+  const own = root.host.lang === config.languages[0] && config.greeting; // in the tenant's first language
+  place(makeBubble({ role: "assistant", text: own || texts.greeting }), -1);
   restart();
 }
 

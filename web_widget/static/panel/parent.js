@@ -18,6 +18,7 @@ export function obeyParent(obey) {
       if (name === "look") {
         document.documentElement.dir = value.dir;
         root.host.style.setProperty("--vuelvo-font", value.font);
+        root.host.style.setProperty("--scheme", value.scheme);
         if (value.hasSound) options.sound = "";
       } else if (name === "language") window.vuelvo.setLanguage(value);
       else obey(name, value);

@@ -29,7 +29,7 @@ export async function refreshPending() {
   } catch {
     row = texts.offline; // asked again with the next message
   }
-  pending.replaceChildren(row);
+  pending.replaceChildren(make("h3", "", texts.pending), row);
 }
 
 function makeRow({ id, about, at }) {

@@ -5,12 +5,12 @@ import { makeBubble, markStates, setState } from "./bubbles.js";
 import { say, texts } from "./host.js";
 import { cursor, isLoaded, put } from "./log.js";
 import { explain } from "./problems.js";
-import { haveSession } from "./session.js";
+import { haveSession, session, whoWrites } from "./session.js";
 import { recall, remember } from "./storage.js";
 import { place, setText, showEnd, trouble } from "./view.js";
 import { makePacer, post } from "./wire.js";
 
-let queue = []; // what this page still has to send: {id, text, at, bubble}
+let queue = []; // what this page still has to send: {id, text, at, user, bubble}; `user` is who wrote it, where that was verified
 
 // Other tabs write the same list, so it is read again before each change.
 function changeUnsent(change) {
@@ -29,7 +29,7 @@ function readUnsent() {
 export function send(text) {
   // Pages without TLS have no randomUUID.
   const id = String(crypto.getRandomValues(new Uint32Array(4)));
-  const message = { id, text, at: new Date().toISOString() };
+  const message = { id, text, at: new Date().toISOString(), user: whoWrites() };
   changeUnsent((unsent) => [...unsent, message]);
   remember("talked", "1");
   say("sent");
@@ -41,13 +41,26 @@ export function send(text) {
 function enqueue(message) {
   const bubble = makeBubble({ role: "visitor", ...message });
   bubble.classList.add("unsent");
-  place(bubble);
   queue.push({ ...message, bubble });
+  showUnsent();
 }
 
 // What an earlier page could not send.
 export function enqueueUnsent() {
   readUnsent().forEach(enqueue);
+}
+
+// Another user's words are neither sent nor shown; they wait until that user is back.
+const isOurs = ({ user }) => !user || user === session?.user;
+
+export function showUnsent() {
+  for (const message of queue) {
+    const { bubble } = message;
+    if (bubble.seq) continue;
+    if (session?.user && !isOurs(message)) bubble.remove();
+    else place(bubble);
+    if (!isOurs(message)) setState(bubble, texts.kept);
+  }
 }
 
 export function clearQueue() {
@@ -57,7 +70,7 @@ export function clearQueue() {
 
 // Whether something may have arrived of which no answer came.
 export function hasUnknown() {
-  return queue.some((message) => message.isUnknown);
+  return queue.some((message) => message.isUnknown && isOurs(message));
 }
 
 let isFlushing = false;
@@ -66,9 +79,10 @@ export async function flush() {
   if (isFlushing) return;
   isFlushing = true;
   const pacer = makePacer();
-  for (let message; (message = queue[0]); ) {
+  for (let message; (message = queue.find(isOurs)); ) {
     try {
       await haveSession();
+      if (!isOurs(message)) continue;
       message.isUnknown = true;
       const { seq } = await post("messages", { text: message.text, client_id: message.id });
       if (!(seq > 0)) throw new Error(); // no answer of the service
@@ -84,7 +98,7 @@ export async function flush() {
         continue;
       }
       if (isFinal || status === 429) explain(problem);
-      for (const { bubble } of queue) setState(bubble, isFinal ? texts.kept : texts.unsent);
+      for (const each of queue) setState(each.bubble, isFinal || !isOurs(each) ? texts.kept : texts.unsent);
       if (isFinal) break; // until the page identifies its visitor, or the visitor writes again
       await pacer.nap(problem.after);
     }

@@ -6,7 +6,7 @@
 import { make, root, texts } from "./host.js";
 import { startOver } from "./log.js";
 import { explain } from "./problems.js";
-import { clearQueue, flush, hasUnknown } from "./sending.js";
+import { clearQueue, flush, hasUnknown, showUnsent } from "./sending.js";
 import { isShared, key, recall, remember } from "./storage.js";
 import { leave, listen, tellTabs } from "./stream.js";
 import { place } from "./view.js";
@@ -21,11 +21,11 @@ let identity; // the last JWT the page has given
 let opening;
 
 function readSession() {
-  const kept = recall("token");
   try {
-    return kept && JSON.parse(kept);
+    const kept = JSON.parse(recall("token"));
+    if (kept) return { ...kept, token: `${kept.token}` };
   } catch {
-    return { token: kept }; // as it was once kept
+    // it is nothing of ours
   }
 }
 
@@ -44,6 +44,7 @@ function take(other, isNew) {
 export function restart(isNew) {
   leave();
   startOver(isNew);
+  showUnsent();
   wake();
   listen();
 }
@@ -98,7 +99,11 @@ function subjectOf(jwt) {
   }
 }
 
+// Who writes here now, as far as it is known.
+export const whoWrites = () => (session ? session.user : identity && subjectOf(identity));
+
 export async function identify(jwt) {
+  if (!jwt) return explain({ status: 403, type: "identity-invalid" });
   identity = jwt;
   const pacer = makePacer();
   for (let isDone; identity === jwt && !isDone; ) {
