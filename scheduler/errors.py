@@ -2,6 +2,7 @@
 
 SchedulerError
 ├── BadTime       a time or a duration that cannot be booked; the message is fit for whoever asked
+├── BadSchedule   a recurring time that is none, or can never come; the message names the part of it
 ├── LimitReached  one more would be over a limit
 ├── KeyReused     the same idempotency key with another payload
 ├── TryAgain      what performs a task cannot do it now; the task is given back and tried again later
@@ -15,6 +16,10 @@ class SchedulerError(Exception):
 
 class BadTime(SchedulerError):
     """A time that is past, too far away, or not a time."""
+
+
+class BadSchedule(SchedulerError, ValueError):
+    """A cron expression, an interval or a zone that cannot be kept."""
 
 
 class LimitReached(SchedulerError):
