@@ -12,6 +12,7 @@ const ANSWERS_WITHIN = 15_000; // ms
 
 let frame;
 let port;
+const told = []; // of who the visitor is: again where a frame did not come
 
 function obey(name, value) {
   if (name === "close" && !frame) return;
@@ -19,6 +20,7 @@ function obey(name, value) {
   if (name === "open") open(true, value);
   if (name === "close") open(false);
   if (name === "forget") remember("talked");
+  if (["identify", "forget"].includes(name)) told.push([name, value]);
   port.postMessage([name, value]);
 }
 
@@ -63,6 +65,7 @@ function embed() {
     },
   ]);
   port.postMessage(["language", root.host.lang]);
+  for (const order of told) port.postMessage(order);
   panel.append(frame);
 }
 

@@ -51,7 +51,7 @@ export function enqueueUnsent() {
 }
 
 // Another user's words are neither sent nor shown; they wait until that user is back.
-const isOurs = ({ user }) => !user || user === session?.user;
+const isOurs = ({ user }) => !user || user === whoWrites();
 
 export function showUnsent() {
   for (const message of queue) {

@@ -102,7 +102,8 @@ function subjectOf(jwt) {
 // Who writes here now, as far as it is known.
 export const whoWrites = () => (session ? session.user : identity && subjectOf(identity));
 
-export async function identify(jwt) {
+// One whose session was lost takes whatever session another tab has.
+export async function identify(jwt, isLost) {
   if (!jwt) return explain({ status: 403, type: "identity-invalid" });
   identity = jwt;
   const pacer = makePacer();
@@ -112,7 +113,7 @@ export async function identify(jwt) {
       await alone(async () => {
         // What may have arrived already would arrive again in another conversation.
         if (identity !== jwt || hasUnknown()) return;
-        const isKnown = session?.user && session.user === subjectOf(jwt);
+        const isKnown = isLost ? session : session?.user && session.user === subjectOf(jwt);
         if (!isKnown) await openSession(session ? "sessions/identify" : "sessions");
         isDone = true;
       });
@@ -149,7 +150,7 @@ export function loseSession({ token }) {
   if (session?.token !== token) return;
   remember("token");
   take();
-  if (identity) haveSession().catch(explain);
+  if (identity) identify(identity, true);
   else place(make("li", "remark", texts.lost), 0);
   flush();
 }
