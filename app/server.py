@@ -17,6 +17,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from ipaddress import ip_network
 
 import h11
 import uvicorn
@@ -77,7 +78,7 @@ class Server(uvicorn.Server):
                 server_header=False,
                 # Said here, since else an environment variable of uvicorn's own decides.
                 proxy_headers=bool(trusted_proxies),
-                forwarded_allow_ips=list(trusted_proxies),
+                forwarded_allow_ips=[*trusted_proxies, *_mapped(trusted_proxies)],
             )
         )
         self.server_state = _State(limits)
@@ -90,6 +91,12 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         for listening in sockets or ():
             listening.listen(_BACKLOG)  # asyncio has one number for how many wait and how many are taken in at once
+
+
+def _mapped(networks: Sequence[str]) -> list[str]:
+    """Return networks of IPv4 as a socket that listens for both families names those in them: `::ffff:10.0.0.0/104`."""
+    of_four = [network for network in map(ip_network, networks) if network.version == 4]
+    return [f"::ffff:{network.network_address}/{96 + network.prefixlen}" for network in of_four]
 
 
 class _State(ServerState):

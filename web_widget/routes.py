@@ -99,16 +99,8 @@ class _Door:
             if origin is not None:
                 # Also for who is refused, so that their page can read why; a preflight grants nothing by itself.
                 headers |= {"access-control-allow-origin": origin, "access-control-expose-headers": "Retry-After"}
-                is_admitted = _is_own(request, origin) or tenant.section.admits(origin)
-                if not is_admitted and request.method != HTTPMethod.OPTIONS:
-                    log.warning(
-                        "the page %r may not embed the widget of tenant %s: see its origins", origin[:200], tenant.name
-                    )
-                    raise Problem(
-                        403,
-                        f"The page {origin} may not embed this widget. Add it to the tenant's web origins.",
-                        kind="origin-refused",
-                    )
+            if request.method != HTTPMethod.OPTIONS:
+                _admit(tenant, request)
             response = await self._answer(tenant, request)
         except Problem as problem:
             response = problem.response()
@@ -132,6 +124,19 @@ class _Door:
         if answer is None:
             raise Problem(405, f"This path takes {allowed}.", headers={"allow": allowed})
         return await answer(self._web, tenant, request)
+
+
+def _admit(tenant: WebTenant, request: Request) -> None:
+    """Raise Problem 403 for a page that may not embed the tenant's widget."""
+    origin = request.headers.get("origin")
+    if origin is None or _is_own(request, origin) or tenant.section.admits(origin):
+        return
+    log.warning("the page %r may not embed the widget of tenant %s: see its origins", origin[:200], tenant.name)
+    raise Problem(
+        403,
+        f"The page {origin} may not embed this widget. Add it to the tenant's web origins.",
+        kind="origin-refused",
+    )
 
 
 def _get_only(handler: Handler) -> Handler:
@@ -309,7 +314,9 @@ async def _stream(web: Web, tenant: WebTenant, request: Request) -> Response:
 
     async def is_admitted() -> bool:
         try:
-            await _session(web, await _find_tenant(web, request), request)
+            tenant = await _find_tenant(web, request)
+            _admit(tenant, request)
+            await _session(web, tenant, request)
         except Exception:  # whatever it is, the browser comes back by itself and is told
             return False
         return True

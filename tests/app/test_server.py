@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import resource
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -224,3 +225,29 @@ async def test_only_a_proxy_that_is_named_is_believed_for_whom_it_asks(monkeypat
             await running
     assert told[:6] == ["127.0.0.1 http"] * 6
     assert told[6:] == ["203.0.113.7 https", "203.0.113.7 https", "nonsense https"]
+
+
+async def test_a_proxy_is_known_on_a_socket_of_both_families_too_and_whatever_it_writes_around_addresses() -> None:
+    async def who(request: Request) -> Response:
+        return PlainTextResponse(request.client.host if request.client else "nobody")
+
+    with socket.socket(socket.AF_INET6) as listener:
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind(("::", 0))
+        listener.listen()
+        server = Server(Starlette(routes=[Route("/", who)]), Limits(), ("127.0.0.1/32", "10.0.0.0/8", "fd00::/8"))
+        running = asyncio.create_task(server.serve(sockets=[listener]))
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}") as http:
+            told = [
+                (await http.get("/", headers=[("X-Forwarded-For", line) for line in lines])).text
+                for lines in (
+                    ["203.0.113.7"],
+                    ["203.0.113.7:5512, 10.1.2.3:443"],
+                    ["203.0.113.7, ::ffff:10.1.2.3, [fd00::7]:443"],
+                    ["6.6.6.6", "203.0.113.7", "10.1.2.3"],
+                    ["[2001:db8::7]:5512, fd00::1"],
+                )
+            ]
+        server.should_exit = True
+        await running
+    assert told == [*["203.0.113.7"] * 4, "2001:db8::7"]

@@ -1,8 +1,13 @@
 """A stream that outlives its session tells nothing more."""
 
 from collections.abc import AsyncGenerator
+from functools import partial
 
-from tests.web_widget.conftest import Service, Visitor
+import httpx
+import pytest
+
+from tests.web_widget.conftest import SHOP, Service, Visitor, a_visitor, a_web_tenant
+from web_widget import routes
 from web_widget.admitted import while_admitted
 from web_widget.stream import events
 
@@ -55,3 +60,21 @@ async def test_what_is_said_after_signing_out_does_not_reach_an_open_stream(visi
             await visitor.ask("DELETE", "sessions")
             await service.say(visitor.conversation, "two")
     assert '"two"' not in seen
+
+
+async def test_a_page_that_may_not_embed_the_widget_any_more_is_told_nothing_on_its_open_stream(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routes, "while_admitted", partial(while_admitted, every=0))
+    async with service.served() as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=5) as http:
+        visitor = await a_visitor(http, origin=SHOP)
+        headers = {**visitor.headers, "origin": SHOP}
+        async with http.stream("GET", "/widget/acme/stream", headers=headers) as answer:
+            stream = answer.aiter_text()
+            await service.say(visitor.conversation, "one")
+            seen = ""
+            while '"one"' not in seen:
+                seen += await anext(stream)
+            service.tenants["acme"] = a_web_tenant("acme", origins=("https://another.example",))
+            await service.say(visitor.conversation, "two")
+            assert "two" not in "".join([chunk async for chunk in stream])
