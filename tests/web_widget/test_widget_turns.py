@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.async_api import Error, expect
@@ -9,7 +10,7 @@ from playwright.async_api import Route as Call
 from sqlalchemy import text
 
 from tests.support.wait import eventually
-from tests.web_widget.desk import Desk, browser, desk, expect_bubbles, write
+from tests.web_widget.desk import Desk, browser, bubbles, desk, expect_bubbles, write
 from tests.web_widget.test_widget_sessions import a_jwt, is_known, takes_identities
 
 __all__ = ["browser", "desk"]  # fixtures
@@ -95,3 +96,23 @@ async def test_an_identity_told_to_a_frame_that_does_not_come_is_told_to_the_one
         asked = (await opened.value).request.post_data_json
         assert asked is not None
         assert "identity" in asked
+
+
+@pytest.mark.parametrize("wrong", [timedelta(days=1), -timedelta(days=1), timedelta(days=366), -timedelta(days=366)])
+async def test_a_clock_that_is_wrong_does_not_make_a_new_day_of_each_message(desk: Desk, wrong: timedelta) -> None:
+    context = await desk.context()
+    await context.clock.install(time=datetime.now(UTC) + wrong)
+    page = await desk.page(context)
+    desk.wire.cut()
+    await write(page, "Offline")
+    desk.wire.mend()
+    await expect(bubbles(page)).to_have_count(2)
+    for words in ("Hello", "Again"):
+        await write(page, words)
+        await expect(bubbles(page).last).to_have_text(f"Assistant: You said: {words}")
+    await expect(page.locator(".day")).to_have_count(1)
+    times = await page.locator("time").evaluate_all("all => all.map(each => each.dateTime)")
+    await page.reload()
+    await expect(bubbles(page)).to_have_count(6)
+    await expect(page.locator(".day")).to_have_count(1)
+    assert await page.locator("time").evaluate_all("all => all.map(each => each.dateTime)") == times

@@ -16,14 +16,18 @@ export function makeBubble({ role, kind, text, at, asked_at: askedAt }) {
   words.append(isOwn ? text : render(text));
   bubble.append(words);
   if (at) {
-    bubble.at = new Date(at);
-    const time = make("time", "", formatTime(bubble.at, TIME));
-    time.dateTime = at;
-    const foot = make("span", "foot", time, " ", make("span", "state"));
+    const foot = make("span", "foot", make("time"), " ", make("span", "state"));
     foot.ariaLive = "off"; // what changes here is no message
     bubble.append(foot);
+    setTime(bubble, at);
   }
   return bubble;
+}
+
+export function setTime(bubble, at) {
+  const time = bubble.querySelector("time");
+  bubble.at = new Date((time.dateTime = at));
+  time.textContent = formatTime(bubble.at, TIME);
 }
 
 function tellAsked(askedAt) {

@@ -1,7 +1,7 @@
 // What this page knows of the conversation's log, by sequence number: `cursor` is the last message read, and reading goes
 // on from there after any interruption. The numbers have no holes, so one that is skipped has been missed.
 
-import { makeBubble, markStates } from "./bubbles.js";
+import { makeBubble, markDay, markStates, setTime } from "./bubbles.js";
 import { draft, showDraft } from "./draft.js";
 import { host, say } from "./host.js";
 import { announce, tellUnread } from "./notices.js";
@@ -142,10 +142,13 @@ async function takeSeen(seq) {
 // ---- Showing
 
 function show(message) {
-  const { seq, role, kind } = message;
-  if (shown.has(seq)) return;
-  put((role === "visitor" && takeOwn(message.client_id)) || makeBubble(message), seq);
+  const { seq, role, kind, at } = message;
   if (kind === "reply") answered = Math.max(answered, seq);
+  const bubble = shown.get(seq) || (role === "visitor" && takeOwn(message.client_id)) || makeBubble(message);
+  put(bubble, seq);
+  if (bubble.at) return;
+  setTime(bubble, at);
+  markDay(bubble);
 }
 
 export function put(bubble, seq) {

@@ -41,6 +41,7 @@ export function send(text) {
 function enqueue(message) {
   const bubble = makeBubble({ role: "visitor", ...message });
   bubble.classList.add("unsent");
+  bubble.at = null; // the log tells, as the visitor's clock may be wrong: until then no day begins with it
   queue.push({ ...message, bubble });
   showUnsent();
 }
