@@ -1,6 +1,7 @@
 """Claiming: taking due tasks so that nobody else does.
 
-Two statements, one for tasks that speak and one for tasks that are to be written; each can be pasted into psql.
+Three statements, for tasks that speak, for tasks that are to be written, and for those that need something which not every
+worker has; each can be pasted into psql.
 
 To speak, a task needs its conversation's lane. The statement goes in steps, and the order of the steps is the point:
 1. candidates: what is due, joined to conversations whose lane is free, and more of it than is wanted. Without the join a
@@ -21,7 +22,7 @@ take all (the dynamic threshold of Choudhury and Hahne, 1998).
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -56,12 +57,12 @@ IN_SHARE = "nth = 1 or coalesce(held, 0) + nth <= :free - nth"
 NTH = "row_number() over (partition by tenant order by due_at, id) as nth"
 
 
-def _claimed(of: str) -> str:
+def _claimed(of: str, lease: str = "cast(:lease as interval)") -> str:
     return f"""
 claimed as (
     update tasks t
        set state = 'firing', fence = t.fence + 1, attempt = t.attempt + 1, worker = :worker,
-           claimed_at = {NOW}, lease_until = {NOW} + cast(:lease as interval)
+           claimed_at = {NOW}, lease_until = {NOW} + {lease}
       from pick
      where t.bucket = pick.bucket and t.tenant = pick.tenant and t.id = pick.id {of.format("t")}
  returning t.*),
@@ -119,7 +120,7 @@ def _to_write(of: str, most: int) -> str:
 with due as materialized (
     select t.bucket, t.tenant, t.due_at, t.id
       from tasks t
-     where t.state = 'scheduled' and t.hold is null and not t.lane and t.due_at <= {NOW}
+     where t.state = 'scheduled' and t.hold is null and not t.lane and t.needs is null and t.due_at <= {NOW}
        and (t.booked_for > t.created_at) = :is_timed and {NOT_FULL} {of.format("t")}
      order by t.due_at, t.id
      limit {most}
@@ -127,6 +128,22 @@ with due as materialized (
 pick as materialized (
     select * from (select *, {NTH} from due) as ranked left join {BUSY} where {IN_SHARE} order by due_at, id limit :slots),
 {_claimed(of)}
+select {CLAIMED} from claimed order by due_at, id
+"""
+
+
+# What nobody here offers stays where it is, and is walked over: there is not much of it.
+def _with_needs(of: str, most: int) -> str:
+    return f"""
+with pick as materialized (
+    select t.bucket, t.tenant, t.due_at, t.id
+      from tasks t
+     where t.state = 'scheduled' and t.hold is null and t.needs is not null and t.due_at <= {NOW}
+       and t.needs = any(cast(:offers as text[])) {of.format("t")}
+     order by t.due_at, t.id
+     limit least(:slots, {most})
+       for update skip locked),
+{_claimed(of, "coalesce(cast(t.payload ->> 'lease' as float) * interval '1 second', cast(:lease as interval))")}
 select {CLAIMED} from claimed order by due_at, id
 """
 
@@ -142,6 +159,12 @@ def claim_statement(*, to_speak: bool, in_bucket: bool, most: int) -> str:
     return _to_speak(of, most) if to_speak else _to_write(of, most)
 
 
+@functools.cache
+def claim_with_needs_statement(*, in_bucket: bool, most: int) -> str:
+    """Return the one that claims what needs something."""
+    return _with_needs(IN_BUCKET if in_bucket else EVERYWHERE, most)
+
+
 DUE_BUCKETS = f"""
 select bucket from tasks where state = 'scheduled' and hold is null and due_at <= {NOW}
  group by bucket order by min(due_at)
@@ -152,11 +175,14 @@ select bucket from tasks where state = 'scheduled' and hold is null and due_at <
 NEXT_DUE = f"""
 select {NOW} as now,
        (select min(due_at) from tasks where state = 'scheduled' and hold is null and lane) as to_speak,
-       (select min(due_at) from tasks where state = 'scheduled' and hold is null and not lane) as to_write,
+       (select min(due_at) from tasks where state = 'scheduled' and hold is null and not lane and needs is null) as to_write,
+       (select min(due_at) from tasks where state = 'scheduled' and hold is null and needs is not null) as with_needs,
        (select min(due_at) from tasks
          where state = 'scheduled' and hold is null and lane and due_at > {NOW}) as to_speak_later,
        (select min(due_at) from tasks
-         where state = 'scheduled' and hold is null and not lane and due_at > {NOW}) as to_write_later
+         where state = 'scheduled' and hold is null and not lane and needs is null and due_at > {NOW}) as to_write_later,
+       (select min(due_at) from tasks
+         where state = 'scheduled' and hold is null and needs is not null and due_at > {NOW}) as with_needs_later
 """
 
 
@@ -197,6 +223,29 @@ async def claim(
     return [task_of(row) for row in await connection.execute(sql(statement), given)]
 
 
+async def claim_with_needs(
+    connection: AsyncConnection,
+    clock: Clock,
+    worker: str,
+    lease: timedelta,
+    limit: int,
+    offers: Collection[str],
+    bucket: int | None = None,
+) -> Sequence[Task]:
+    """Claim at most `limit` tasks that need something of what is offered, under a lease, their own if they have one."""
+    most = 1 << max(limit - 1, 0).bit_length()
+    statement = claim_with_needs_statement(in_bucket=bucket is not None, most=most)
+    given: dict[str, object] = {
+        "now": clock.override(),
+        "worker": worker,
+        "lease": lease,
+        "slots": limit,
+        "offers": list(offers),
+        **({} if bucket is None else {"bucket": bucket}),
+    }
+    return [task_of(row) for row in await connection.execute(sql(statement), given)]
+
+
 async def due_buckets(connection: AsyncConnection, clock: Clock) -> Sequence[int]:
     """Return the buckets in which something is due, the longest waiting first."""
     return list((await connection.execute(sql(DUE_BUCKETS), {"now": clock.override()})).scalars())
@@ -209,6 +258,7 @@ class NextDue:
     now: datetime
     to_speak: datetime | None
     to_write: datetime | None
+    with_needs: datetime | None
     later: datetime | None
     """The first that is not due yet."""
 
@@ -220,5 +270,5 @@ class NextDue:
 async def next_due(connection: AsyncConnection, clock: Clock) -> NextDue:
     """Look what is due and what will be next."""
     row = (await connection.execute(sql(NEXT_DUE), {"now": clock.override()})).one()
-    later = [at for at in (row.to_speak_later, row.to_write_later) if at is not None]
-    return NextDue(row.now, row.to_speak, row.to_write, min(later, default=None))
+    later = [at for at in (row.to_speak_later, row.to_write_later, row.with_needs_later) if at is not None]
+    return NextDue(row.now, row.to_speak, row.to_write, row.with_needs, min(later, default=None))

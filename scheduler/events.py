@@ -13,6 +13,9 @@
 | fired | `delivered` or `skipped: …` |
 | failed, uncertain | the error |
 | expired | |
+| planned | a schedule's next slot, where it was registered first or its times have changed |
+| ran | the slot that a schedule was run for, and its error |
+| missed | the slots of a schedule that were not run in time, and what its policy made of them |
 | retried, discarded, settled | the operator, and why |
 | resumed | whose word has come about a send nobody knew of |
 | reopened | whose word has come that what counted as delivered was not |

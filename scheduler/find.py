@@ -67,11 +67,11 @@ select {_SHOWN}
  order by t.id
 """
 
-# Two questions, since there are two indexes of what is due.
+# Two questions, since there are two indexes of what is due. What needs something may wait for whoever has it.
 OLDEST_DUE = f"""
 select extract(epoch from {NOW} - least(
            (select min(due_at) from tasks where state = 'scheduled' and hold is null and lane),
-           (select min(due_at) from tasks where state = 'scheduled' and hold is null and not lane)))
+           (select min(due_at) from tasks where state = 'scheduled' and hold is null and not lane and needs is null)))
 """
 
 

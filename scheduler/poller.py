@@ -13,7 +13,7 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -22,7 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler import recovery, retention, settle
 from scheduler.batch import Batch
-from scheduler.claim import claim, due_buckets, next_due
+from scheduler.claim import claim, claim_with_needs, due_buckets, next_due
 from scheduler.clock import Clock
 from scheduler.errors import LostClaim, TryAgain
 from scheduler.lease import renew
@@ -64,17 +64,19 @@ class Poller:
         count: Callable[[str, Task], None] = lambda event, task: None,
         delete_old_every: timedelta = HOUR,
         also_delete: Callable[[], Awaitable[object]] | None = None,
+        offers: Collection[str] = (),
     ) -> None:
         """`slots` is how many tasks of each pool are performed at a time.
 
         `by_bucket` claims and recovers bucket by bucket, as tables that are distributed over servers want it.
         `count` is told of a `lease lost` and of what is `quarantined`. `also_delete` deletes what else is old, of what the
-        scheduler knows nothing.
+        scheduler knows nothing. `offers` is what this worker has that a task may need; it may grow and shrink meanwhile.
         """
         self._database, self._clock, self._signals, self._perform = database, clock, signals, perform
         self._interval, self._lease, self._slots = interval, lease, slots
         self.name, self._by_bucket = name or worker_name(), by_bucket
         self._count, self._delete_old_every, self._also_delete = count, delete_old_every, also_delete
+        self._offers = offers
         self._ends = Batch(database, partial(settle.end_each, clock=clock), is_single=True)
         self._running: dict[Task, asyncio.Task[None]] = {}
         self._stopping = False
@@ -142,10 +144,13 @@ class Poller:
         pools: list[Pool] = ["speak"] if due.is_due(due.to_speak) else []
         if due.is_due(due.to_write):
             pools += ["timed", "background"]
-        buckets = await due_buckets(connection, self._clock) if pools and self._by_bucket else [None]
+        is_any_due = bool(pools) or due.is_due(due.with_needs)
+        buckets = await due_buckets(connection, self._clock) if is_any_due and self._by_bucket else [None]
         for bucket in buckets:
             for pool in pools:
                 is_any_claimed |= await self._claim(connection, pool, bucket)
+            if due.is_due(due.with_needs) and self._offers:
+                is_any_claimed |= await self._claim(connection, "timed", bucket, with_needs=True)
         if is_any_claimed:
             return 0.0
         if due.is_due(due.to_speak):
@@ -153,7 +158,9 @@ class Poller:
         # By now the database's clock has gone on.
         return min(pause, (due.later - due.now).total_seconds() - time.monotonic() + asked_at) if due.later else pause
 
-    async def _claim(self, connection: AsyncConnection, pool: Pool, bucket: int | None) -> bool:
+    async def _claim(
+        self, connection: AsyncConnection, pool: Pool, bucket: int | None, *, with_needs: bool = False
+    ) -> bool:
         """Claim and start what is due in one pool; tell whether there was anything.
 
         As long as there is half as much as was asked for, it asks at once for more: the database claims while tasks begin here.
@@ -163,7 +170,11 @@ class Poller:
             limit = (self._slots - held.total() + 1) // 2
             if limit == 0 or self._stopping:
                 return turn > 0  # whoever finishes hints
-            claimed = await claim(connection, self._clock, self.name, self._lease, pool, limit, held, bucket)
+            how = (connection, self._clock, self.name, self._lease)
+            if with_needs:
+                claimed = await claim_with_needs(*how, limit, self._offers, bucket)
+            else:
+                claimed = await claim(*how, pool, limit, held, bucket)
             for task in claimed:
                 self._running[task] = asyncio.create_task(self._run(task), name=f"task {task.id}")
             if not claimed or len(claimed) < limit // 2:  # no tenant gets all that is free
@@ -187,6 +198,7 @@ class Poller:
             log.warning("recovered %d tasks of workers that died", recovered)
 
     async def _run(self, task: Task) -> None:
+        keeper = asyncio.create_task(self._keep_lease(task, task.lease)) if task.lease is not None else None
         try:
             if task.attempt > QUARANTINE and not task.sending:
                 self._count("quarantined", task)
@@ -213,6 +225,8 @@ class Poller:
             log.exception("task %d of tenant %s failed at attempt %d", task.id, task.tenant, task.attempt)
             await self._return(task, error=f"{_name(problem)}: {problem}", delay=backoff(task.attempt))
         finally:
+            if keeper is not None:
+                keeper.cancel()
             self._running.pop(task, None)
             self._signals.hint(DUE)
 
@@ -237,21 +251,29 @@ class Poller:
     async def _keep_leases(self) -> None:
         while True:
             await asyncio.sleep(self._lease.total_seconds() / 3)
-            held = list(self._running)
-            if not held:
-                continue
-            try:
-                async with self._database.autocommit() as connection:
-                    lost = await renew(connection, self._clock, held, self._lease)
-            except (SQLAlchemyError, OSError) as problem:
-                log.warning("could not renew leases (%s)", _name(problem))
-                continue
-            except Exception:  # without a keeper every longer task would lose its lease
-                log.exception("the lease keeper stumbled, and goes on")
-                continue
-            for task in lost:
-                if work := self._running.get(task):
-                    work.cancel()
+            await self._renew([task for task in self._running if task.lease is None], self._lease)
+
+    async def _keep_lease(self, task: Task, lease: timedelta) -> None:
+        """Renew a lease that is a task's own matter."""
+        while True:
+            await asyncio.sleep(lease.total_seconds() / 3)
+            await self._renew([task], lease)
+
+    async def _renew(self, held: Sequence[Task], lease: timedelta) -> None:
+        if not held:
+            return
+        try:
+            async with self._database.autocommit() as connection:
+                lost = await renew(connection, self._clock, held, lease)
+        except (SQLAlchemyError, OSError) as problem:
+            log.warning("could not renew leases (%s)", _name(problem))
+            return
+        except Exception:  # without a keeper every longer task would lose its lease
+            log.exception("the lease keeper stumbled, and goes on")
+            return
+        for task in lost:
+            if work := self._running.get(task):
+                work.cancel()
 
     async def delete_old(self) -> None:
         """Delete what ended long ago, as is done every so often by itself."""

@@ -11,6 +11,8 @@
     firing     -> fired       settle.py: delivered, or skipped by a guard that is named
     firing     -> failed      settle.py: for good; the error says why
     firing     -> uncertain   settle.py: a send was begun and nobody can tell whether it went out
+    firing     -> scheduled   schedules.py: a schedule waits for its next slot
+    cancelled, fired, failed  -> scheduled        schedules.py: a schedule is registered again
     failed     -> scheduled, cancelled            operate.py: retried, or discarded, by somebody; recalled by the provider's word
     uncertain  -> fired, failed, scheduled        operate.py: settled by somebody; resumed by the provider's word
     fired      -> scheduled, failed               operate.py: the provider has said that it did not arrive after all
@@ -20,7 +22,10 @@ A firing task passes two doors. At first nothing has left the house. `sending` i
 a provider is called; whoever finds a dead task behind that door must not simply send again.
 
 `due_at` is when the task may next be claimed; a retry or a hold moves it. `booked_for` is what was promised and never
-moves: lateness is measured from it.
+moves: lateness is measured from it. Of a schedule it is the slot that comes next.
+
+`needs` names what a worker must have to perform the task, such as the handler of a schedule; workers say what they offer.
+Most tasks need nothing.
 
 `lane` says that the task speaks when claimed, and so needs its conversation's lane. A turn does from the start. A
 follow-up is claimed twice: first without the lane, to be written, however long that takes; then, with its text kept on
@@ -32,7 +37,7 @@ then, nothing is changed.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from sqlalchemy import (
@@ -57,7 +62,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from store.database import bucket_of, metadata
 
-Kind = Literal["turn", "followup", "notice", "function"]
+Kind = Literal["turn", "followup", "notice", "function", "schedule"]
 State = Literal["scheduled", "firing", "fired", "failed", "uncertain", "cancelled", "expired"]
 Pool = Literal["speak", "timed", "background"]
 """What a claimed task needs a slot for: to say something, to write what was promised for a time, to work with no time promised."""
@@ -89,6 +94,8 @@ tasks = Table(
     Column("lane", Boolean, nullable=False),
     Column("hold", Text),
     Column("sending", Boolean, nullable=False, server_default=text("false")),
+    # What a worker must have to perform it.
+    Column("needs", Text),
     Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
     Column("fence", BigInteger, nullable=False, server_default=text("0")),
     Column("attempt", Integer, nullable=False, server_default=text("0")),
@@ -105,13 +112,15 @@ tasks = Table(
     Column("payload_hash", LargeBinary),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
     Column("ended_at", DateTime(timezone=True)),
-    CheckConstraint("kind in ('turn', 'followup', 'notice', 'function')", name="kind"),
+    CheckConstraint("kind in ('turn', 'followup', 'notice', 'function', 'schedule')", name="kind"),
     CheckConstraint(
         "state in ('scheduled', 'firing', 'fired', 'failed', 'uncertain', 'cancelled', 'expired')", name="state"
     ),
     CheckConstraint(
-        "kind = 'function' or (conversation is not null and channel is not null)", name="talk_has_an_origin"
+        "kind in ('function', 'schedule') or (conversation is not null and channel is not null)",
+        name="talk_has_an_origin",
     ),
+    CheckConstraint("needs is null or not lane", name="no_lane_with_needs"),
     CheckConstraint("not lane or conversation is not null", name="lane_is_a_conversations"),
     CheckConstraint("kind <> 'turn' or lane", name="turn_holds_the_lane"),
     CheckConstraint("(state = 'firing') = (lease_until is not null)", name="lease_while_firing"),
@@ -136,8 +145,15 @@ tasks = Table(
         "tasks_due_to_work",
         "due_at",
         "id",
-        postgresql_where=text("state = 'scheduled' and hold is null and not lane"),
+        postgresql_where=text("state = 'scheduled' and hold is null and not lane and needs is null"),
     ),
+    Index(
+        "tasks_due_with_needs",
+        "due_at",
+        "id",
+        postgresql_where=text("state = 'scheduled' and hold is null and needs is not null"),
+    ),
+    Index("tasks_schedules", "bucket", "tenant", "key", postgresql_where=text("kind = 'schedule'")),
     # Whose claims are alive. The predicate is not "state = 'firing'", or the planner would settle tasks through this
     # index, which is full of dead entries, instead of the primary key. Not on lease_until, so that a renewal stays
     # on its page.
@@ -224,6 +240,7 @@ class Task:
     sending: bool
     fence: int
     attempt: int
+    key: str | None
     message_seq: int | None
     """The message that it is taken for already: it was said before, or may have been."""
     claimed_at: datetime
@@ -232,7 +249,15 @@ class Task:
     @property
     def pool(self) -> Pool:
         """Which slots it is performed in."""
-        return "speak" if self.lane else "timed" if self.booked_for > self.created_at else "background"
+        if self.lane:
+            return "speak"
+        return "timed" if self.booked_for > self.created_at or self.kind == "schedule" else "background"
+
+    @property
+    def lease(self) -> timedelta | None:
+        """How long its claim lasts without a sign of life, where that is its own matter."""
+        seconds = self.payload.get("lease") if self.kind == "schedule" else None
+        return None if seconds is None else timedelta(seconds=seconds)
 
     @property
     def bucket(self) -> int:
@@ -242,7 +267,7 @@ class Task:
 
 CLAIMED = (
     "tenant, id, kind, conversation, channel, reply_to, parent, payload, text, due_at, booked_for, created_at, expires_at,"
-    " lane, sending, fence, attempt, message_seq, claimed_at"
+    " lane, sending, fence, attempt, key, message_seq, claimed_at"
 )
 """The columns of a Task, in order."""
 

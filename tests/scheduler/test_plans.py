@@ -15,6 +15,7 @@ from scheduler.claim import (
     NEXT_DUE,
     PATIENCE,
     claim_statement,
+    claim_with_needs_statement,
 )
 from scheduler.find import COUNT_TROUBLED, FAILED, OLDEST_DUE, beyond, search_for, search_for_one
 from scheduler.gather import JOIN
@@ -115,7 +116,13 @@ QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
         {**CLAIM, "is_timed": True, "bucket": BUCKET},
         ["tasks_due_to_work"],
     ),
-    ("next due", NEXT_DUE, {"now": None}, ["tasks_due_to_speak", "tasks_due_to_work"]),
+    (
+        "claim with needs",
+        claim_with_needs_statement(in_bucket=False, most=32),
+        {**{name: CLAIM[name] for name in ("now", "worker", "lease", "slots")}, "offers": ["schedule:a", "schedule:b"]},
+        ["tasks_due_with_needs", "tasks_pkey"],
+    ),
+    ("next due", NEXT_DUE, {"now": None}, ["tasks_due_to_speak", "tasks_due_to_work", "tasks_due_with_needs"]),
     (
         "end",
         END,
