@@ -111,6 +111,10 @@ async def waits(database: Database) -> bool:
     return [each["state"] for each in await rows(database)] == ["scheduled"]
 
 
+async def is_planned_for(database: Database, slot: datetime) -> bool:
+    return bool((await row(database))["booked_for"] == slot)
+
+
 def every(runs: Runs, interval: str = "1m", **options: Any) -> Callable[[Scheduler], object]:
     return lambda scheduler: scheduler.every(interval, runs, id="sync", **options)
 
@@ -205,9 +209,7 @@ async def test_what_nobody_was_there_to_run_follows_the_policy_and_is_told(
     clock.move(timedelta(minutes=4, seconds=30))
     runs = Runs()
     async with a_replica(database_url, clock, every(runs, missed=policy)) as replica:
-        await eventually(lambda: len(runs.runs) == len(ran))
-        await eventually(lambda: waits(database))
-        await replica.look()
+        await eventually(lambda: is_planned_for(database, START + 5 * MINUTE))
         assert runs.slots() == ran
         assert len({run.fencing_token for run in runs.runs}) <= 1
         assert await story(database, "missed") == [("missed", told)]
