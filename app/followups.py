@@ -17,6 +17,7 @@ from scheduler.errors import TryAgain
 from scheduler.retry import BUDGET
 from scheduler.task import Task
 from store import conversations, messages
+from store.messages import Kind
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,12 @@ async def come_back(service: Service, task: Task) -> None:
     if task.text is not None:
         lateness = (task.claimed_at - task.booked_for).total_seconds()
         service.counts.lateness.labels(task.tenant, conversation.channel).observe(max(lateness, 0))
-        await Speech(service, tenant, conversation, task, task.text, kind="followup").say()
+        kind: Kind = "notice" if task.kind == "notice" else "followup"
+        await Speech(service, tenant, conversation, task, task.text, kind=kind).say()
+        return
+    if "words" in task.payload:  # somebody has written it already
+        async with service.database.transaction() as connection:
+            await settle.keep_text(connection, service.clock, task, str(task.payload["words"]))
         return
     about, is_work = str(task.payload.get("about", "")), bool(task.payload.get("is_work"))
     language = str(task.payload.get("language") or tenant.languages[0])

@@ -123,6 +123,7 @@ async def receive(service: Service, inbound: Inbound) -> Received:
         service.counts.received.labels(inbound.tenant, inbound.channel).inc()
         service.signals.hint(DUE)
         service.signals.hint(f"message {received.conversation}")
+        service.on_heard(inbound.tenant, received.conversation)
     return received
 
 

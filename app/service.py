@@ -137,6 +137,8 @@ class Service:
     returning: Agent[Voice, str]
     make_channel: Callable[[TenantConfig, str], Channel | None]
     counts: Counts = field(default_factory=Counts)
+    on_heard: Callable[[str, int], None] = lambda tenant, conversation: None
+    """Told of each message a customer has written: tenant and conversation."""
     unusable: dict[str, str] = field(default_factory=dict)
     """Tenants that cannot be used as they are stored, each with what is wrong."""
     _tenants: dict[str, tuple[float, int, TenantConfig]] = field(default_factory=dict)

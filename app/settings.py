@@ -115,6 +115,8 @@ class Settings(BaseModel):
     lease: Annotated[timedelta, BeforeValidator(_duration)] = Field(
         default=timedelta(seconds=60), ge=timedelta(seconds=1), le=timedelta(hours=1)
     )
+    app: str | None = None
+    """`module:object`: the developer's own schedules."""
     telegram_api_url: HttpUrl | None = None
     twilio_api_url: HttpUrl | None = None
     trusted_proxies: Annotated[tuple[str, ...], BeforeValidator(_networks)] | None = None

@@ -18,8 +18,9 @@ from pydantic_ai.models import Model
 from agent.followup import returning_agent
 from agent.models import Models
 from agent.turn import answering_agent
-from app import followups, inbox, tenants_file
+from app import application, followups, inbox, tenants_file
 from app.database import open_database, when_it_can_be_used
+from app.engine import engine_of
 from app.service import Service
 from app.settings import Settings, secret_key
 from app.speak import pause
@@ -30,6 +31,8 @@ from channels.whatsapp.outbound import WhatsAppChannel
 from scheduler.clock import Clock
 from scheduler.hold import CHANNEL_PAUSED, TOPIC_GONE, release
 from scheduler.poller import DUE, Poller
+from scheduler.scheduled import Scheduler
+from scheduler.settle import End
 from scheduler.task import Task
 from store import tenants
 from store.database import Database, is_distributed
@@ -56,19 +59,22 @@ class Running:
     stopping: asyncio.Event
 
 
-def performer(service: Service) -> Callable[[Task], Awaitable[None]]:
+def performer(service: Service, scheduler: Scheduler | None = None) -> Callable[[Task], Awaitable[End | None]]:
     """Return what the poller is handed: each kind of task goes to its story, unless its tenant cannot be used."""
 
-    async def perform(task: Task) -> None:
+    async def perform(task: Task) -> End | None:
         try:
             if task.kind == "turn":
                 await inbox.answer(service, task)
+            elif task.kind == "schedule" and scheduler is not None:
+                return await scheduler.perform(task)
             else:
                 await followups.come_back(service, task)
         except UNUSABLE as problem:
             service.complain(task.tenant, problem)
             async with service.database.transaction() as connection:
                 await pause(service, connection, task, None)
+        return None
 
     return perform
 
@@ -112,13 +118,14 @@ async def running(
     While the database cannot be used, a patient caller waits; for another that is an end. With `any_key` the tenants may
     be sealed with another secret key than ours.
 
-    Raises UnknownModel, WrongKey, DatabaseDown, EmbeddedServerError, or alembic.util.CommandError for a database newer than this code.
+    Raises ApplicationError, UnknownModel, WrongKey, DatabaseDown, EmbeddedServerError, or alembic.util.CommandError for a database newer than this code.
     """
     async with contextlib.AsyncExitStack() as stack:
         if database is None:
             database = await stack.enter_async_context(open_database(settings, is_patient=is_patient))
         begin = partial(when_it_can_be_used, database, is_patient=is_patient)
         await begin(partial(migrate, database))
+        scheduler = application.load(settings.app if poll else None)
         service = await stack.enter_async_context(_service(settings, database, model, clock or Clock()))
         if not any_key:
             await begin(partial(check_key, service))
@@ -129,15 +136,19 @@ async def running(
                 database,
                 service.clock,
                 service.signals,
-                performer(service),
+                performer(service, scheduler),
                 interval=settings.poll_interval,
                 lease=settings.lease,
                 count=service.counts.happened,
                 by_bucket=await begin(partial(is_distributed, database)),
                 also_delete=partial(sessions.delete_old, database),
+                offers=scheduler.offers,
             )
+            await begin(partial(scheduler.start, engine_of(service, settings.poll_interval)))
+            service.on_heard = scheduler.heard
             poller.start()
             stack.push_async_callback(poller.stop)
+            stack.push_async_callback(scheduler.stop)
         stopping = asyncio.Event()
         stack.callback(stopping.set)
         yield Running(service, settings, poller, stopping)

@@ -28,6 +28,7 @@ from tzlocal import get_localzone_name
 from scheduler import recurrence, schedules
 from scheduler.clock import Clock
 from scheduler.errors import BadSchedule, LostClaim
+from scheduler.idle import IdleWatch, LastHeard, Silence
 from scheduler.missed import MOST_CAUGHT_UP, Plan, Policy, plan
 from scheduler.plain import Present, keep
 from scheduler.recurrence import Recurrence, once
@@ -45,8 +46,8 @@ AFTER_TROUBLE = 1.0
 """Seconds until what could not be registered is tried again."""
 _NEEDS = "schedule:"
 
-Send = Callable[[int, str, str], Awaitable[None]]
-"""Says words in a conversation, once for a key."""
+Send = Callable[[str, int, str, str], Awaitable[None]]
+"""Says words in a tenant's conversation, once for a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +73,16 @@ class ScheduledRun:
         """The same for every run of the slot: use it as an idempotency key."""
         return f"{self.task_id}@{_iso(self.scheduled_at)}"
 
-    async def send(self, conversation: int, words: str) -> None:
-        """Say something in a conversation, on its channel. Run again, the slot's words go out once all the same.
+    async def send(self, conversation: int, words: str, *, tenant: str) -> None:
+        """Say something in a tenant's conversation, on its channel, as its assistant. Run again, a slot says it once all the same.
 
-        Raises RuntimeError where there is no service to say it, LookupError where there is no such conversation.
+        Raises RuntimeError where there is no service to say it, LookupError where there is no such conversation, ValueError for
+        what is empty or too long, KeyReused where the slot said something else in this place when it ran before.
         """
         if self._send is None:
             raise RuntimeError("there is no service here that could send: run it with vuelvo serve or vuelvo work")
         self._said.append(conversation)
-        await self._send(conversation, words, f"{self.occurrence_key}#{len(self._said)}")
+        await self._send(tenant, conversation, words, f"{self.occurrence_key}#{len(self._said)}")
 
 
 Handler = Callable[[ScheduledRun], Awaitable[object]] | Callable[[], Awaitable[object]]
@@ -149,10 +151,12 @@ class Engine:
     """What durable schedules run on."""
 
     database: Database
+    clock: Clock
     signals: Signals
     grace: timedelta
     """A slot that is claimed later than this after it was due is missed."""
     send: Send | None = None
+    last_heard: LastHeard | None = None
 
 
 class Scheduler:
@@ -169,12 +173,18 @@ class Scheduler:
         self._present = Present(self._clock, None)
         self._plain: list[ScheduledTask] = []
         self._durable: dict[str, ScheduledTask] = {}
+        self._watches: list[IdleWatch] = []
         self._signals: set[asyncio.Event] = set()
         self._registering: set[asyncio.Task[None]] = set()
         self._tokens = 0
         self._is_running = False
         self.offers: set[str] = set()
         """What a worker with these handlers can run."""
+
+    @property
+    def ids(self) -> set[str]:
+        """The ids of what is durable."""
+        return set(self._durable)
 
     # ---- Registering
 
@@ -255,6 +265,37 @@ class Scheduler:
             self._begin(task)
         return task
 
+    def on_idle(
+        self,
+        conversation: int | None,
+        after: Length,
+        handler: Callable[[Silence], Awaitable[object]],
+        *,
+        tenant: str | None = None,
+    ) -> IdleWatch:
+        """Run a handler when the customer has written nothing in a conversation for so long; again after the next silence.
+
+        Without a conversation it is for each that is written in from now on, of one tenant or of all. In memory: a restart
+        forgets what was silent, and what is written begins it anew. Cancelling the watch ends it. Raises BadSchedule.
+        """
+        if conversation is not None and tenant is None:
+            raise BadSchedule(f"say whose conversation {conversation} is: tenant=")
+        watch = IdleWatch(once(after).delay, handler, tenant, conversation)
+        self._watches.append(watch)
+        if self._is_running and conversation is not None and tenant is not None:
+            self._watch(watch, tenant, conversation, is_heard=False)
+        return watch
+
+    def heard(self, tenant: str, conversation: int) -> None:
+        """Told of each message that a customer has written."""
+        for watch in self._watches if self._is_running else ():
+            if watch.minds(tenant, conversation):
+                self._watch(watch, tenant, conversation, is_heard=True)
+
+    def _watch(self, watch: IdleWatch, tenant: str, conversation: int, *, is_heard: bool) -> None:
+        if self._engine is not None and self._engine.last_heard is not None:
+            watch.begin(self._present, self._engine.last_heard, tenant, conversation, is_heard=is_heard)
+
     # ---- Running
 
     async def start(self, engine: Engine | None = None) -> None:
@@ -263,6 +304,8 @@ class Scheduler:
         Raises sqlalchemy.exc.SQLAlchemyError when they cannot be stored.
         """
         self._engine, self._is_running = engine, True
+        if engine is not None:
+            self._clock = engine.clock
         self._present = Present(self._clock, engine.database if engine else None)
         if engine is None:
             if self._durable:
@@ -272,6 +315,9 @@ class Scheduler:
             return
         for task in self._plain:
             self._begin(task)
+        for watch in self._watches:
+            if watch.tenant is not None and watch.conversation is not None:
+                self._watch(watch, watch.tenant, watch.conversation, is_heard=False)
         await self._store(list(self._durable.values()))
         await self._tell_orphans(engine)
 
@@ -281,6 +327,8 @@ class Scheduler:
         self.offers.clear()
         for signal in self._signals:
             signal.set()
+        for watch in self._watches:
+            watch.rest()
         loops = [task._loop for task in (*self._plain, *self._durable.values()) if task._loop is not None]
         for work in (*loops, *self._registering):
             work.cancel()

@@ -91,6 +91,19 @@ class Registered:
     fence: int
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A schedule as an operator sees it."""
+
+    tenant: str
+    id: str
+    spec: str
+    state: str
+    next_run_at: datetime | None
+    policy: str
+    error: str | None
+
+
 # What is stored may be changed where its text is another, or its row is cancelled; one that comes only once and has ended is
 # not: it has run. What is firing stays so, and finds the new slot when it ends.
 IS_ONCE = "{0}.payload ->> 'spec' like 'in %'"
@@ -129,6 +142,11 @@ select count(*) from changed
 FIND = """
 select key, id, state, booked_for, fence from tasks
  where bucket = :bucket and tenant = :tenant and kind = 'schedule' and key = any(cast(:keys as text[]))
+"""
+FIND_ALL = """
+select tenant, key, payload ->> 'spec' as spec, state, booked_for, payload ->> 'missed' as policy, error from tasks
+ where kind = 'schedule' and (:with_ended or state in ('scheduled', 'firing'))
+ order by tenant, key
 """
 ORPHANS = """
 select key from tasks
@@ -210,6 +228,22 @@ async def find(connection: AsyncConnection, ids: Sequence[str], *, tenant: str =
         )
         for row in await connection.execute(sql(FIND), given)
     }
+
+
+async def find_all(connection: AsyncConnection, *, with_ended: bool = False) -> list[Listed]:
+    """Return all schedules of all tenants, and with `with_ended` those that will not come any more."""
+    return [
+        Listed(
+            row.tenant,
+            row.key,
+            row.spec,
+            row.state,
+            row.booked_for if row.state in ("scheduled", "firing") else None,
+            row.policy,
+            row.error,
+        )
+        for row in await connection.execute(sql(FIND_ALL), {"with_ended": with_ended})
+    ]
 
 
 async def orphans(connection: AsyncConnection, offers: Sequence[str], *, tenant: str = OWN) -> list[str]:

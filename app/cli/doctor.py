@@ -1,8 +1,10 @@
 """`vuelvo doctor`."""
 
 import json
+import zoneinfo
 from datetime import UTC, datetime
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -12,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from agent.errors import UnknownModel
 from agent.models import check_model
+from app import application
 from app.cli.run import run
 from app.database import open_database
 from app.hooks import telegram_url
@@ -55,7 +58,13 @@ async def _doctor(settings: Settings, as_json: bool) -> None:
     if url.startswith("http://") and urlsplit(url).hostname not in ("localhost", "127.0.0.1", "::1"):
         words = f"VUELVO_PUBLIC_URL is {url}: Telegram and Twilio refuse http, make it https"
         note("public address", True, words, is_warning=True)
-    note("time zones", True, f"tzdata {metadata.version('tzdata')}")
+    note("time zones", True, zones_used())
+    if settings.app:
+        try:
+            handlers = application.load(settings.app).ids
+            note("application", True, f"{settings.app}: {len(handlers)} durable schedules")
+        except application.ApplicationError as problem:
+            note("application", False, str(problem))
     if as_json:
         click.echo(json.dumps(checks, ensure_ascii=False, indent=2))
     else:
@@ -64,6 +73,18 @@ async def _doctor(settings: Settings, as_json: bool) -> None:
             click.echo(f"{mark} {check['check']}: {check['detail']}")
     if not all(check["ok"] for check in checks):
         raise SystemExit(1)
+
+
+def zones_used() -> str:
+    """Return which release of the tz database this process reads: the system's where there is one, else the package's."""
+    for path in map(Path, zoneinfo.TZPATH):
+        if (path / "Europe" / "Madrid").is_file():
+            try:
+                version = (path / "tzdata.zi").read_text(encoding="utf-8").partition("\n")[0].removeprefix("# version ")
+            except OSError:
+                version = "of a release that it does not name"
+            return f"the system's tz database in {path}, {version}"
+    return f"tzdata {metadata.version('tzdata')}"
 
 
 async def _look_at_database(database: Database, note: Any) -> None:

@@ -14,6 +14,7 @@ from alembic.util import CommandError
 from sqlalchemy.exc import OperationalError
 
 from agent.errors import UnknownModel
+from app.application import ApplicationError
 from app.database import DatabaseDown, why
 from app.settings import Settings, SettingsError, load
 from app.tenants_file import UNUSABLE
@@ -82,7 +83,7 @@ def run(command: Callable[..., Coroutine[Any, Any, None]], *, level: int = loggi
             asyncio.run(command(settings, *given, **options))
         except UnknownModel as problem:
             fail(f"VUELVO_MODEL: {problem}", 2)
-        except (SettingsError, *UNUSABLE) as problem:
+        except (SettingsError, ApplicationError, *UNUSABLE) as problem:
             fail(str(problem), 2)
         except CommandError as problem:
             fail(

@@ -74,10 +74,10 @@ async def a_replica(
     """Start a process whose application registers schedules, and stop it in the end."""
     database = Database(url, pool_size=5)
     signals = Signals(database)
-    scheduler = Scheduler(time_zone="UTC", clock=clock)
+    scheduler = Scheduler(time_zone="UTC")
     prepare(scheduler)
     poller = Poller(database, clock, signals, scheduler.perform, name=name, interval=MINUTE, offers=scheduler.offers)
-    await scheduler.start(Engine(database, signals, GRACE))
+    await scheduler.start(Engine(database, clock, signals, GRACE))
     poller.start()
     try:
         yield Replica(database, clock, scheduler, poller, signals)
