@@ -15,12 +15,14 @@ from typing import Any
 import click
 import httpx
 import pytest
+from click.testing import CliRunner
 
 from agent.offline_request import read
 from app.cli import main
 from app.http import application
 from app.settings import Settings
 from app.tenants_file import load_file
+from scheduler.scheduled import Scheduler
 from store.database import Database
 from tests.support.asgi import calling
 from tests.support.house import a_house
@@ -291,3 +293,19 @@ def values(text: str) -> Iterator[Any]:
         place += len(text[place:]) - len(text[place:].lstrip())
         value, place = decoder.raw_decode(text, place)
         yield value
+
+
+def test_the_schedules_that_are_shown_can_be_registered() -> None:
+    shown: dict[str, Any] = {}
+    for _, code in blocks(ROOT / "docs/time.md", "python"):
+        exec(code, shown)
+    scheduler: Scheduler = shown["scheduler"]
+    assert scheduler.ids == {"digest", "reminder:17"}
+    assert (shown["digest"].time_zone, shown["reminder"].time_zone) == ("Europe/Madrid", None)
+
+
+def test_the_preview_that_is_shown_is_what_is_printed() -> None:
+    page = ROOT / "docs/time.md"
+    (words,) = lines(blocks(page, "sh")[0][1])
+    told = CliRunner().invoke(main, words[1:])
+    assert told.output == blocks(page, "")[0][1]
