@@ -191,13 +191,21 @@ async def a_page(house: House, conversation: int) -> AsyncIterator[AsyncIterator
         yield read_events(chunks)
 
 
+@pytest.fixture
+async def of_another(database_url: str) -> AsyncIterator[Database]:
+    """The same database, as another process has it: what a process hears by a connection of its own, it takes for its own hint."""
+    database = Database(database_url)
+    yield database
+    await database.close()
+
+
 async def test_a_page_that_listens_to_another_process_sees_the_answer_grow_and_then_gets_it_once(
-    database: Database, tmp_path: Path, clock: MovableClock
+    database: Database, of_another: Database, tmp_path: Path, clock: MovableClock
 ) -> None:
     slow = SlowModel()
     async with (
         a_house(database, tmp_path, slow.model, clock) as worker,
-        a_house(database, tmp_path, slow.model, clock, poll=False) as server,
+        a_house(of_another, tmp_path, slow.model, clock, poll=False) as server,
     ):
         talk = (await server.says("good morning")).conversation
         async with a_page(server, talk) as heard:
