@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, Page
+from playwright.async_api import Browser, BrowserContext, Page, ViewportSize
 from sqlalchemy import text
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -19,7 +19,7 @@ from tests.support.proxy import Proxy, a_proxy
 from tests.web_widget.conftest import Service, a_service, a_web_tenant, serve
 
 FAKE_STREAM = Path(__file__).with_name("fake_stream.js")
-PHONE = {"width": 320, "height": 568}
+PHONE = ViewportSize(width=320, height=568)
 
 
 @dataclass

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Locator, Page, expect
+from axe_playwright_python.base import AXE_SCRIPT, AxeResults
+from playwright.async_api import Locator, Page, ViewportSize, expect
 from sqlalchemy import text
 
 from tests.support.wait import eventually
@@ -25,11 +25,10 @@ RULES = {
     "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa", "best-practice"],
     "resultTypes": ["violations"],
 }
+DESK = ViewportSize(width=1280, height=720)
 LOOKS: dict[str, dict[str, Any]] = {
     "light": {},
     "dark": {"color_scheme": "dark"},
-    "phone": {"viewport": PHONE},
-    "phone, dark": {"viewport": PHONE, "color_scheme": "dark"},
     "forced colours": {"forced_colors": "active"},
 }
 ANNOUNCEMENTS = Path(__file__).with_name("announcements.js")
@@ -39,8 +38,24 @@ INK_AT_THE_EDGE = ("#767676", "#777777", "#ffee00", "#0000ff", "#ff0000", "#00a0
 
 async def _judge(page: Page, state: str) -> None:
     """Fail with what axe finds, all of it."""
-    found = await Axe().run(page, options=RULES)
+    if not await page.evaluate("'axe' in window"):
+        await page.evaluate(AXE_SCRIPT)
+    found = AxeResults(await page.evaluate("options => axe.run(options)", RULES))
     assert not found.response["violations"], f"{state}: {found.generate_report()}"
+
+
+async def _judge_in_every_look(page: Page, state: str) -> None:
+    """Look at one state in every look, on a desk and on a phone, and leave it as it was met."""
+    met = page.viewport_size
+    assert met is not None
+    for name, size in (("phone", PHONE), ("desk", DESK)):
+        await page.set_viewport_size(size)
+        for look, media in LOOKS.items():
+            await page.emulate_media(**{"color_scheme": "light", "forced_colors": "none"} | media)
+            await page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            await _judge(page, f"{state}, {look}, on a {name}")
+    await page.emulate_media(color_scheme="light", forced_colors="none")
+    await page.set_viewport_size(met)
 
 
 def _launcher(page: Page) -> Locator:
@@ -60,17 +75,16 @@ def _said(page: Page, words: str) -> Locator:
     return page.get_by_role("log").locator("li").filter(has_text=words)
 
 
-@pytest.mark.parametrize("direction", ["ltr", "rtl"])
-@pytest.mark.parametrize("look", LOOKS)
-async def test_in_every_state_axe_finds_nothing(shop: Shop, look: str, direction: str) -> None:
+@pytest.mark.parametrize(("direction", "size"), [("ltr", DESK), ("rtl", PHONE)], ids=["ltr", "rtl"])
+async def test_in_every_state_and_look_axe_finds_nothing(shop: Shop, direction: str, size: ViewportSize) -> None:
+    """From left to right the way is walked on a desk, from right to left on a phone, and each state is looked at on both."""
     shop.build(direction=direction, language="en" if direction == "ltr" else "ar")
-    context = await shop.context(**LOOKS[look])
-    page = await shop.visit(context)
+    page = await shop.visit(await shop.context(viewport=size))
     await expect(_launcher(page)).to_be_visible()
-    await _judge(page, "closed")
+    await _judge_in_every_look(page, "closed")
     await _launcher(page).click()
     await expect(_field(page)).to_be_visible()
-    await _judge(page, "open, empty")
+    await _judge_in_every_look(page, "open, empty")
 
     await _write(page, "Hello")
     await expect(_said(page, "You said: Hello")).to_be_visible()
@@ -79,17 +93,17 @@ async def test_in_every_state_axe_finds_nothing(shop: Shop, look: str, direction
         words = "**Call Ana** at [the shop](https://shop.example/ana), `now`:\n- first\n- second\n```\ncode\n```"
         await shop.service.say(conversation, f"{words} {kind}", kind)
         await expect(_said(page, kind).first).to_be_visible()
-    await _judge(page, "with history and a follow-up")
+    await _judge_in_every_look(page, "with history and a follow-up")
 
     await page.route("**/messages", lambda call: call.fulfill(status=422, json={"detail": "no"}), times=1)
     await _write(page, "Refused")
     await expect(_said(page, "This message could not be sent.")).to_be_visible()
-    await _judge(page, "with a message that was refused")
+    await _judge_in_every_look(page, "with a message that was refused")
 
     shop.wire.cut()
     await expect(page.get_by_text("No connection, trying again…")).to_be_visible()
     await _write(page, "Later")
-    await _judge(page, "offline, with a message that is not sent")
+    await _judge_in_every_look(page, "offline, with a message that is not sent")
     shop.wire.mend()
     await page.evaluate("dispatchEvent(new Event('online'))")
     await expect(page.get_by_text("No connection, trying again…")).to_be_hidden()
@@ -100,7 +114,7 @@ async def test_in_every_state_axe_finds_nothing(shop: Shop, look: str, direction
     await expect(_field(page)).to_be_hidden()
     await shop.service.say(conversation, "Back")
     await expect(page.get_by_role("button", name="Open chat, 1 unread message")).to_be_visible()
-    await _judge(page, "closed, with a message not read")
+    await _judge_in_every_look(page, "closed, with a message not read")
 
 
 async def _judge_pending(shop: Shop, page: Page, conversation: int) -> None:
@@ -110,14 +124,14 @@ async def _judge_pending(shop: Shop, page: Page, conversation: int) -> None:
         return
     await button.click()
     await expect(page.get_by_text("Nothing is pending.")).to_be_visible()
-    await _judge(page, "nothing pending")
+    await _judge_in_every_look(page, "nothing pending")
     await button.click()
     shop.service.booked[conversation] = [
         Pending(number, "pay the rent", datetime(2031, 3, number, 9, tzinfo=UTC), "America/Bogota") for number in (1, 2)
     ]
     await button.click()
     await expect(page.get_by_role("button", name="Cancel: pay the rent")).to_have_count(2)
-    await _judge(page, "two things pending")
+    await _judge_in_every_look(page, "two things pending")
     await button.click()
 
 
