@@ -29,7 +29,7 @@ def at(message: dict[str, str]) -> datetime:
 
 
 async def test_a_reminder_in_ten_seconds_comes_in_ten_seconds_in_list_and_stream_and_once(tmp_path: Path) -> None:
-    async with serving(directory=tmp_path) as (_, url), httpx.AsyncClient(base_url=url) as http:
+    async with serving(directory=tmp_path, is_anew=True) as (_, url), httpx.AsyncClient(base_url=url) as http:
         assert (await http.get("/")).status_code == 200
         visitor = await Visitor.open(http)
         async with visitor.listening() as streamed:
@@ -65,7 +65,7 @@ async def test_a_worker_tells_whether_it_is_well_and_what_it_did(
     environ = {"VUELVO_DATABASE_URL": database_url, "VUELVO_SECRET_KEY": KEY}
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    worker = await start("work", "--port", port, directory=tmp_path, environ=environ)
+    worker = await start("work", "--port", port, directory=tmp_path, environ=environ, is_anew=True)
     try:
         await worker.until_said("working")
         async with database.transaction() as connection:

@@ -58,7 +58,7 @@ async def test_what_is_submitted_is_printed_as_the_file_takes_it_and_listed_unti
     shell: Shell, twilio: TwilioServer
 ) -> None:
     await apply(shell, file_of(twilio))
-    code, said = await shell.run("templates", "submit", *words())
+    code, said = await shell.run_anew("templates", "submit", *words())
     assert code == 0, said
     (sid,) = twilio.contents
     assert said.startswith(f"{sid} is submitted as answer_ready in es: received at Meta.")

@@ -3,18 +3,17 @@
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-VUELVO = Path(sys.executable).with_name("vuelvo")
+from tests.support.loaded import VUELVO, Called, call
 
 
 class Process:
     """One running `vuelvo …`."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process | Called) -> None:
         self._process = process
         self.said: list[str] = []
         """What it has written, line by line."""
@@ -89,20 +88,25 @@ async def start(
     environ: Mapping[str, str] | None = None,
     can_write: bool = False,
     files: int | None = None,
+    is_anew: bool = False,
 ) -> Process:
     """Start `vuelvo WORDS` in a directory, with nothing of our own environment that could mislead it.
 
-    With `can_write` its standard input is ours to `write` to; otherwise it is empty. `files` is how many it may open.
+    With `can_write` its standard input is ours to `write` to; otherwise it is empty. `files` is how many it may open. It is
+    forked from one that is loaded, unless it is to be started anew from its file, as what is said to Python itself needs.
     """
-    limited = ("sh", "-c", f'ulimit -n {files}; exec "$@"', "sh") if files else ()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("VUELVO_", "OPENAI_"))}
+    env = {**inherited, "PYTHONUNBUFFERED": "1", **(environ or {})}
+    if not is_anew and not any(name.startswith("PYTHON") for name in environ or {}):
+        return Process(await call(words, directory=directory, environ=env, can_write=can_write, files=files))
+    limited = ("sh", "-c", f'ulimit -n {files}; exec "$@"', "sh") if files else ()
     return Process(
         await asyncio.create_subprocess_exec(
             *limited,
             str(VUELVO),
             *words,
             cwd=directory,
-            env={**inherited, "PYTHONUNBUFFERED": "1", **(environ or {})},
+            env=env,
             stdin=asyncio.subprocess.PIPE if can_write else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -112,11 +116,15 @@ async def start(
 
 @asynccontextmanager
 async def serving(
-    *words: str, directory: Path, environ: Mapping[str, str] | None = None, files: int | None = None
+    *words: str,
+    directory: Path,
+    environ: Mapping[str, str] | None = None,
+    files: int | None = None,
+    is_anew: bool = False,
 ) -> AsyncIterator[tuple[Process, str]]:
     """Run `vuelvo serve` on a free port; yields it and its address."""
     environ = {"VUELVO_PORT": "0", **(environ or {})}
-    process = await start("serve", *words, directory=directory, environ=environ, files=files)
+    process = await start("serve", *words, directory=directory, environ=environ, files=files, is_anew=is_anew)
     try:
         line = await process.until_said("Vuelvo is here: ")
         yield process, line.split("here: ")[1].rstrip("/")

@@ -21,17 +21,25 @@ class Shell:
         """Set variables of the environment for every command."""
         self._environ |= environ
 
-    async def start(self, *words: str, can_write: bool = False, **environ: str) -> Process:
-        return await start(*words, directory=self.directory, can_write=can_write, environ={**self._environ, **environ})
+    async def start(self, *words: str, can_write: bool = False, is_anew: bool = False, **more: str) -> Process:
+        environ = {**self._environ, **more}
+        return await start(*words, directory=self.directory, can_write=can_write, environ=environ, is_anew=is_anew)
 
     async def run(self, *words: str, **environ: str) -> tuple[int, str]:
-        process = await self.start(*words, can_write=False, **environ)
-        code = await process.ended()
-        said = "\n".join(process.said)
-        assert "Traceback" not in said, said
-        return code, said
+        return await _told(await self.start(*words, can_write=False, is_anew=False, **environ))
+
+    async def run_anew(self, *words: str, **environ: str) -> tuple[int, str]:
+        """Run one that is not loaded before."""
+        return await _told(await self.start(*words, can_write=False, is_anew=True, **environ))
 
     async def json(self, *words: str) -> Any:
         code, said = await self.run(*words, "--json")
         assert code == 0, said
         return json.loads(said)
+
+
+async def _told(process: Process) -> tuple[int, str]:
+    code = await process.ended()
+    said = "\n".join(process.said)
+    assert "Traceback" not in said, said
+    return code, said
