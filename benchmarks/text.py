@@ -52,7 +52,6 @@ def _timed(cut: Callable[[str], object], words: str, runs: int) -> list[float]:
     A full collection of garbage, which may fall into any run, takes as long as the heap is large: it is held off.
     """
     figures = []
-    gc.collect()
     gc.disable()
     try:
         for _ in range(runs):
