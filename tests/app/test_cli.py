@@ -29,18 +29,16 @@ def shell(tmp_path: Path, database_url: str) -> Shell:
 
 
 async def test_each_command_finds_all_it_needs_when_it_is_started_by_itself(shell: Shell) -> None:
-    """The other tests call one that is loaded; serve, work, templates and telegram do more, anew, in the tests of their own."""
-    for words, expected, answer in (
-        (["migrate"], 0, ""),
-        (["tenants", "list"], 0, "demo"),
-        (["doctor"], 0, "ok   database"),
-        (["tasks", "list"], 0, "nothing"),
-        (["templates", "list", "--tenant", "demo"], 2, "no tenant 'demo' with a WhatsApp channel"),
-        (["telegram", "set-webhook", "--tenant", "demo"], 2, "no tenant 'demo' with a Telegram channel"),
-        (["chat", "--stay", "0"], 0, "Write, for example"),
+    """The others call one that is loaded. Serve and work, templates and telegram are started anew where they are tested."""
+    for words, answer in (
+        (["migrate"], ""),
+        (["tenants", "list"], "demo"),
+        (["doctor"], "ok   database"),
+        (["tasks", "list"], "nothing"),
+        (["chat", "--stay", "0"], "Write, for example"),
     ):
         code, said = await shell.run_anew(*words)
-        assert (code, answer in said) == (expected, True), f"{words}: {code} {said}"
+        assert (code, answer in said) == (0, True), f"{words}: {code} {said}"
 
 
 async def test_a_tenant_is_applied_listed_and_shown_without_its_secrets(shell: Shell) -> None:
