@@ -81,7 +81,8 @@ def serve_script(web: Web) -> Handler:
         if tenant is None:
             return _no_script()
         config = json.dumps(config_of(tenant), separators=(",", ":"))
-        return answer_script(request, scripts().with_config(config), {"cache-control": "no-cache"})
+        headers = {"cache-control": "no-cache", "access-control-allow-origin": "*"}
+        return answer_script(request, scripts().with_config(config), headers)
 
     return answer
 

@@ -93,9 +93,11 @@ web_sessions = Table(
 )
 
 KEY = "bucket = :bucket and tenant = :tenant and token_hash = :token_hash"
+# Not by the time at which the transaction began: it may have waited for whoever ended the session since.
 LIVES = """
-used_at > now() - cast(:idle as interval) and created_at > now() - cast(:absolute as interval)
-and (ends_at is null or ends_at > now())
+used_at > statement_timestamp() - cast(:idle as interval)
+and created_at > statement_timestamp() - cast(:absolute as interval)
+and (ends_at is null or ends_at > statement_timestamp())
 """
 
 # Its use is written down once an hour, so that reading costs no writing; more often where it does not live much longer.
@@ -137,7 +139,7 @@ returning conversation
 TRIM = """
 delete from web_sessions
  where bucket = :bucket and tenant = :tenant and chain = :chain and token_hash not in (:token_hash, :new_hash)
-   and (ends_at <= now()
+   and (ends_at <= statement_timestamp()
         or token_hash not in (
             select token_hash from web_sessions
              where bucket = :bucket and tenant = :tenant and chain = :chain
@@ -191,7 +193,7 @@ select c.id, c.address_key, c.language, c.time_zone from contacts c
    for no key update
 """
 STILL_LIVES = f"""
-select true from web_sessions where {KEY} and conversation = :conversation and (ends_at is null or ends_at > now())
+select true from web_sessions where {KEY} and conversation = :conversation and (ends_at is null or ends_at > statement_timestamp())
 """
 DELETE_OLD = f"""
 with old as materialized (

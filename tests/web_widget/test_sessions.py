@@ -9,12 +9,13 @@ import httpx
 import pytest
 from sqlalchemy import select, text
 
-from channels.web.section import ABSOLUTE, IDLE
+from channels.web.section import ABSOLUTE, IDLE, SessionSection
 from scheduler.when import LONGEST_LEAD
 from store import conversations
 from store.database import Database
 from tests.web_widget.conftest import SHOP, Service, Visitor, a_visitor, a_web_tenant
-from web_widget.sessions import MOST_TOKENS, delete_old, web_sessions
+from web_widget.identity import Identity
+from web_widget.sessions import MOST_TOKENS, Visit, delete_old, find_session, rotate, sign_in, web_sessions
 
 
 async def _age(database: Database, column: str, days: int) -> None:
@@ -301,3 +302,25 @@ async def test_a_conversation_that_is_deleted_takes_its_sessions_along(visitor: 
     async with service.database.transaction() as connection:
         await connection.execute(text("delete from conversations"))
     assert (await visitor.ask("GET", "messages")).status_code == 401
+
+
+async def test_whoever_waited_while_a_visitor_signed_in_finds_their_session_ended(
+    visitor: Visitor, service: Service
+) -> None:
+    """By the time its transaction began it still lived; what counts is when it looks."""
+    life, visit = SessionSection(), Visit(SHOP, None, 10)
+    async with service.database.transaction() as late:
+        await late.execute(text("select now()"))
+        async with service.database.transaction() as connection:
+            held = await find_session(connection, "acme", visitor.token, origin=SHOP, life=life)
+            assert held is not None
+            ana = await sign_in(connection, "acme", Identity("ana"), held, visit, service.web.merge)
+        assert await rotate(late, "acme", held, life=life) is None
+        eva = await sign_in(late, "acme", Identity("eva"), held, visit, service.web.merge)
+    assert ana.conversation == visitor.conversation
+    assert eva.conversation != ana.conversation
+    async with service.database.transaction() as connection:
+        for opened in (ana, eva):
+            found = await find_session(connection, "acme", opened.token, origin=SHOP, life=life)
+            assert found is not None
+            assert found.conversation == opened.conversation

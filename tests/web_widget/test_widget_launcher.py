@@ -311,3 +311,50 @@ async def test_a_frame_that_fills_the_page_stays_open_whatever_is_pressed(desk: 
         await field.fill("Hello")
         await field.press("Enter")
         await expect(page.frame_locator("iframe").get_by_text("You said: Hello")).to_be_visible()
+
+
+async def test_a_frame_that_does_not_come_covers_no_phone_and_one_that_comes_late_has_the_focus(desk: Desk) -> None:
+    async with desk.shop("data-isolate") as shop:
+        context = await desk.context(viewport={"width": 320, "height": 568})
+        page = await context.new_page()
+        await page.clock.install()
+        await page.route("**/widget/acme", lambda call: call.abort())
+        await page.goto(shop)
+        launcher = page.get_by_role("button", name="Open chat")
+        await launcher.click()
+        await page.locator("iframe").wait_for(state="attached")
+        await page.clock.run_for(1_000)
+        await expect(page.get_by_role("alert")).to_have_text("…")
+        await expect(launcher).to_be_visible()
+        await expect(page.get_by_role("dialog")).to_be_hidden()
+        assert await page.evaluate("[...document.body.children].some(each => each.inert)") is False
+        await page.clock.run_for(15_000)
+        await expect(page.get_by_role("alert")).to_have_text("Something went wrong here. Please try again later.")
+        await page.unroute("**/widget/acme")
+        await launcher.click()
+        await expect(page.frame_locator("iframe").get_by_placeholder("Write a message")).to_be_focused()
+        await expect(page.get_by_role("alert")).to_be_hidden()
+
+
+async def test_closed_before_its_frame_has_come_it_stays_closed(desk: Desk) -> None:
+    async with desk.shop("data-isolate") as shop:
+        page = await desk.visit(shop)
+        await page.wait_for_function("window.vuelvo")
+        await page.evaluate("void (vuelvo.open(), vuelvo.close())")
+        frame = page.frame_locator("iframe")
+        await expect(frame.locator("section[role=main]")).to_have_count(1)
+        await expect(page.get_by_role("dialog")).to_be_hidden()
+        await page.evaluate("void vuelvo.open()")
+        await expect(frame.get_by_placeholder("Write a message")).to_be_focused()
+
+
+async def test_on_a_page_from_right_to_left_a_time_reads_as_its_language_has_it(desk: Desk) -> None:
+    async with desk.shop("data-open", more="<style>html { direction: rtl }</style>") as shop:
+        page = await desk.visit(shop, await desk.browser.new_context(locale="en-US"))
+        await write(page, "Hello")
+        await expect_bubbles(page, "Hello", "You said: Hello")
+        places = """time => [0, time.firstChild.length - 1].map((at) => {
+          const range = new Range(); range.setStart(time.firstChild, at); range.setEnd(time.firstChild, at + 1);
+          return range.getBoundingClientRect().x })"""
+        first, last = await page.locator("time").first.evaluate(places)
+        assert first < last

@@ -9,14 +9,22 @@ import { setOpen } from "./opening.js";
 import { recall, remember } from "./storage.js";
 
 const ANSWERS_WITHIN = 15_000; // ms
+const TOLD_AFTER = 200;
 
 let frame;
+let isHere; // the frame has answered: before, nothing is put over the page
+let wanted; // [whether it takes the focus], once it is here
 let port;
 const told = []; // of who the visitor is: again where a frame did not come
 
 function obey(name, value) {
   if (name === "close" && !frame) return;
   if (!frame) embed();
+  if (!isHere && ["open", "close"].includes(name)) {
+    wanted = name === "open" && [value];
+    note.textContent = "";
+    return;
+  }
   if (name === "open") open(true, value);
   if (name === "close") open(false);
   if (name === "forget") remember("talked");
@@ -38,14 +46,21 @@ function embed() {
   frame.src = `${base.slice(0, -1)}#framed`;
   const handOver = () => frame.contentWindow.postMessage("vuelvo", new URL(base).origin, [port2]);
   frame.addEventListener("load", handOver, { once: true });
+  setTimeout(() => {
+    if (wanted && !isHere) note.textContent = "…";
+  }, TOLD_AFTER);
   const givingUp = setTimeout(() => {
-    open(false);
+    if (wanted) note.textContent = texts.failed;
     frame.remove();
-    frame = null;
-    note.textContent = texts.failed;
+    frame = wanted = null;
   }, ANSWERS_WITHIN);
   port.onmessage = ({ data: [name, detail, talked] }) => {
     clearTimeout(givingUp);
+    if (!isHere) {
+      isHere = true;
+      note.textContent = "";
+      if (wanted) obey("open", ...wanted);
+    }
     if (talked) remember("talked", talked);
     if (name === "close") {
       open(false);
