@@ -17,6 +17,7 @@ from store.database import Database
 log = logging.getLogger(__name__)
 
 ASKED_EVERY = 60.0
+AFTER_TROUBLE = 1.0
 """Seconds."""
 
 
@@ -34,14 +35,15 @@ class Present:
         if self._database is None:
             return datetime.now(UTC)
         steady = self._clock.steady()
-        if self._told is None or steady - self._told[1] > ASKED_EVERY:
+        while self._told is None or steady - self._told[1] > ASKED_EVERY:
             try:
                 async with self._database.autocommit() as connection:
                     self._told = (await self._clock.now(connection)).astimezone(UTC), self._clock.steady()
             except (SQLAlchemyError, OSError) as problem:
                 log.warning("the database does not tell the time (%s)", type(problem).__name__)
-                if self._told is None:
-                    return datetime.now(UTC)
+                if self._told is not None:
+                    break
+                await self._clock.sleep(AFTER_TROUBLE)
         told, at = self._told
         return told + timedelta(seconds=self._clock.steady() - at)
 

@@ -17,8 +17,11 @@ from tests.support.wait import eventually
 ROOT = Path(__file__).parents[2]
 KEY = "a secret for the tests of wrong clocks"
 PACKAGES = ("app", "agent", "channels", "scheduler", "store", "web_widget")
-MAY_ASK = {"app/cli/doctor.py"}
-"""It tells by how much this machine's clock is off."""
+MAY_ASK = {
+    "app/cli/doctor.py": "it tells by how much this machine's clock is off",
+    "app/cli/schedules.py": "a preview needs no database",
+    "scheduler/plain.py": "schedules in memory, where there is no database",
+}
 ASKING = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today"), ("time", "time")}
 
 # Python reads this when it starts. Whoever asks the machine for the time, in whatever library, is told another.
@@ -40,14 +43,14 @@ datetime.datetime = Skewed
 """
 
 
-def test_nothing_but_the_doctor_asks_the_machine_for_the_time() -> None:
+def test_nothing_that_a_database_could_tell_asks_the_machine_for_the_time() -> None:
     asking = set()
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Attribute) and (getattr(node.value, "id", None), node.attr) in ASKING:
                     asking.add(str(path.relative_to(ROOT)))
-    assert asking == MAY_ASK
+    assert asking == MAY_ASK.keys()
 
 
 @pytest.mark.parametrize("skew", [300, -300])
@@ -95,3 +98,37 @@ async def test_a_worker_five_minutes_off_fires_nothing_early_and_steals_no_lease
             assert "recovered" not in events
         finally:
             assert list(await asyncio.gather(wrong.stop(), right.stop())) == [0, 0]
+
+
+@pytest.mark.parametrize("skew", [300, -300])
+async def test_on_a_machine_five_minutes_off_schedules_run_at_their_time(
+    database: Database, database_url: str, tmp_path: Path, skew: int
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SKEW)
+    (tmp_path / "jobs.py").write_text(
+        "from scheduler.scheduled import Scheduler\n"
+        "scheduler = Scheduler(time_zone='UTC')\n"
+        "@scheduler.delay('3s', id='once')\n"
+        "async def durable(): print('durable', flush=True)\n"
+        "@scheduler.delay('3s')\n"
+        "async def plain(): print('plain', flush=True)\n"
+    )
+    environ = {
+        "VUELVO_DATABASE_URL": database_url,
+        "VUELVO_SECRET_KEY": KEY,
+        "VUELVO_APP": "jobs:scheduler",
+        "SKEW": str(skew),
+        "PYTHONPATH": str(tmp_path),
+    }
+    async with serving(directory=tmp_path, environ=environ) as (process, _):
+        await process.until_said("plain")
+        await process.until_said("durable")
+
+        async def has_ended() -> bool:
+            async with database.transaction() as connection:
+                return bool(await connection.scalar(text("select ended_at is not null from tasks where key = 'once'")))
+
+        await eventually(has_ended)
+    async with database.transaction() as connection:
+        late = await connection.scalar(text("select claimed_at - booked_for from tasks where key = 'once'"))
+    assert timedelta() <= late < timedelta(seconds=10)
