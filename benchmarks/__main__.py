@@ -21,6 +21,7 @@ from benchmarks.contestants import NAMES
 from benchmarks.live import live
 from benchmarks.measures import Measure
 from benchmarks.page import page
+from benchmarks.recurring import recurring
 from benchmarks.text import text
 from benchmarks.visitors import visitors
 
@@ -72,6 +73,11 @@ MEASURES: dict[str, tuple[str, dict[str, float], Run]] = {
         {"visitors": 1000, "seconds": 30.0, "pushes": 300},
         lambda given: visitors(given.runs, given.visitors, given.seconds, given.pushes),
     ),
+    "recurring": (
+        "the next run of cron expressions; another tenant's follow-ups while many schedules fall due at once",
+        {"rows": 100_000, "seconds": 60.0},
+        lambda given: recurring(given.runs, given.rows, given.seconds),
+    ),
     "page": (
         "what the widget costs the page it stands on, in a slow browser; not run unless named: it needs a Chromium",
         {},
@@ -95,7 +101,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     named = parser.add_subparsers(dest="measure", metavar="MEASURE")
     for name, (told, options, _) in MEASURES.items():
         sub = named.add_parser(name, parents=[common], help=told, description=told)
-        if name not in ("live", "text", "visitors", "page", "big"):
+        if name not in ("live", "text", "visitors", "recurring", "page", "big"):
             sub.add_argument("--only", type=_names, default=list(NAMES), help="some of " + ",".join(NAMES))
         for option, default in options.items():
             sub.add_argument(f"--{option}", type=type(default), default=default)

@@ -56,14 +56,17 @@ class Present:
 async def keep(
     recurrence: Recurrence,
     present: Present,
-    run: Callable[[datetime], Awaitable[None]],
+    run: Callable[[datetime], Awaitable[bool]],
     tell: Callable[[datetime | None], None],
 ) -> None:
-    """Run each slot when it comes, one at a time; what comes while one is run is left out. `tell` is told what comes next."""
+    """Run each slot when it comes, one at a time, as long as `run` says that it goes on.
+
+    What comes while one is run is left out. `tell` is told what comes next.
+    """
     slot: datetime | None = recurrence.first(await present.now())
     while slot is not None:
         tell(slot)
         await present.sleep_until(slot)
-        await run(slot)
-        slot = recurrence.after(slot, await present.now())
+        goes_on = await run(slot)
+        slot = recurrence.after(slot, await present.now()) if goes_on else None
     tell(None)

@@ -379,10 +379,11 @@ class Scheduler:
         def tell(at: datetime | None) -> None:
             task._next = at
 
-        async def run(slot: datetime) -> None:
+        async def run(slot: datetime) -> bool:
             self._tokens += 1
             with self._signalled() as signal:
                 await self._call(task, ScheduledRun(task.id, slot, self._tokens, False, signal, self._send))
+            return task in self._plain or self._durable.get(task.id) is task  # else its handler has cancelled it
 
         await keep(task.schedule.recurrence, self._present, run, tell)
 

@@ -64,6 +64,9 @@ def local_runs(expression: str, zone: ZoneInfo, start: str, count: int) -> list[
         # In Casablanca the clocks go back for Ramadan, and forward again.
         ("30 2 * * *", CASABLANCA, "2027-02-07", ["02-07 02:30+0100", "02-08 02:30+0000"]),
         ("30 2 * * *", CASABLANCA, "2027-03-13", ["03-13 02:30+0000", ">03-14 03:30+0100", "03-15 02:30+0100"]),
+        # What comes on weekdays at nine stays at nine.
+        ("0 9 * * 1-5", MADRID, "2026-10-23", ["10-23 09:00+0200", "10-26 09:00+0100"]),
+        ("0 9 * * 1-5", MADRID, "2027-03-26", ["03-26 09:00+0100", "03-29 09:00+0200"]),
         # Quarters of an hour from Greenwich are nothing special.
         ("0 9 * * *", KATHMANDU, "2026-12-01", ["12-01 09:00+0545", "12-02 09:00+0545"]),
     ],

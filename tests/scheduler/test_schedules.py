@@ -217,6 +217,24 @@ async def test_what_nobody_was_there_to_run_follows_the_policy_and_is_told(
         assert runs.slots()[-1] == "14:05:00"
 
 
+async def test_a_long_run_and_two_restarts_leave_an_interval_on_its_grid(
+    database: Database, database_url: str, clock: MovableClock
+) -> None:
+    runs = Runs()
+    for number in (1, 2):
+        async with a_replica(database_url, clock, every(runs, "2h")) as replica:
+            clock.set(START + number * 2 * HOUR)
+            runs.gate.clear()
+            runs.begun.clear()
+            replica.signals.hint(DUE)
+            await runs.begun.wait()
+            clock.move(3 * MINUTE)
+            runs.gate.set()
+            await eventually(lambda number=number: is_planned_for(database, START + (number + 1) * 2 * HOUR))  # type: ignore[misc]
+        clock.move(MINUTE)
+    assert runs.slots() == ["16:00:00", "18:00:00"]
+
+
 async def test_a_slot_claimed_within_the_grace_is_not_missed(database_url: str, clock: MovableClock) -> None:
     async with a_replica(database_url, clock, every(Runs())):
         pass
