@@ -212,7 +212,7 @@ async def test_the_database_tells_the_time_and_is_asked_once_a_minute(database: 
     class Told(MovableClock):
         asked = 0
 
-        def override(self) -> None:  # type: ignore[override]
+        def override(self) -> None:
             return None
 
         async def now(self, connection: object) -> datetime:
