@@ -19,11 +19,13 @@ from agent.speech import LONGEST, clean, repeats_instructions
 from agent.tools.cancel_followup import cancel_followup
 from agent.tools.list_followups import list_followups
 from agent.tools.schedule_followup import local_time, schedule_followup
+from agent.tools.schedule_recurring import schedule_recurring
 from scheduler.find import get, pending_followups
 from store.messages import Message
 
 log = logging.getLogger(__name__)
 
+BOOKING = (schedule_followup, schedule_recurring)
 ABOUT_SHOWN = 100
 """How many characters of what is pending the model is shown, when it is asked which it means."""
 
@@ -36,7 +38,7 @@ def answering_agent() -> Agent[TurnContext, str]:
         name="turn",
         retries={"tools": RETRIES, "output": RETRIES},
         # One after the other and in the order of the calls, so that limits hold and "cancel, then list" means that.
-        tools=[Tool(tool, sequential=True) for tool in (schedule_followup, list_followups, cancel_followup)],
+        tools=[Tool(tool, sequential=True) for tool in (*BOOKING, list_followups, cancel_followup)],
     )
 
     @agent.output_validator
@@ -47,10 +49,13 @@ def answering_agent() -> Agent[TurnContext, str]:
     return agent
 
 
+_BOOKING_NAMES = frozenset(tool.__name__ for tool in BOOKING)
+
+
 def _has_called_to_book(messages: Sequence[ModelMessage]) -> bool:
-    """Tell whether a run has called schedule_followup: a call with arguments that are none never reaches the tool."""
+    """Tell whether a run has called a tool that books: a call with arguments that are none never reaches the tool."""
     parts = (part for message in messages for part in message.parts)
-    return any(isinstance(part, ToolCallPart) and part.tool_name == schedule_followup.__name__ for part in parts)
+    return any(isinstance(part, ToolCallPart) and part.tool_name in _BOOKING_NAMES for part in parts)
 
 
 async def _sayable(context: TurnContext, text: str) -> str:
@@ -84,7 +89,7 @@ async def _must_be_named(context: TurnContext, said: str) -> None:
     raise ModelRetry(
         "You promised to come back, but this answer has booked nothing."
         + (f" Pending from before: {listed}. If you mean one of these, name it and its time." if listed else "")
-        + " Either book it with schedule_followup now, or answer without promising anything for later."
+        + " Either book it with schedule_followup or schedule_recurring now, or answer without promising anything for later."
     )
 
 
@@ -121,7 +126,7 @@ async def answer(
         )
         told += (
             f"\nIn answering this very message you have already booked: {done}."
-            " Call schedule_followup with the same words to get the details; do not book it a second time. What is not among"
+            " Call the same tool with the same words to get the details; do not book it a second time. What is not among"
             " it is still to be booked."
         )
     try:

@@ -12,14 +12,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agent.language import detect
 from agent.phrases import phrase
+from agent.rhythm import rhythm, zone_for
 from agent.tools.schedule_followup import local_time
 from app.service import Service, language_of, voice_of
 from app.tenants_file import TenantConfig
 from channels import optout
 from channels.telegram.commands import MENU, Command
 from channels.telegram.commands import read as read_command
-from scheduler.cancel import cancel
-from scheduler.find import Found, pending_followups
+from scheduler.cancel import cancel_followup
+from scheduler.find import Found, each_once, pending_followups
 from store import conversations, messages
 from store.conversations import Conversation
 
@@ -76,9 +77,7 @@ async def _cancel(
     found = next((one for one in pending if one.id == number), None)
     if found is None:
         return "not_pending", {"id": str(number)}
-    done = await cancel(
-        connection, service.clock, tenant.tenant, [number], conversation=conversation.id, by="the customer"
-    )
+    done = await cancel_followup(connection, service.clock, tenant.tenant, conversation.id, number, by="the customer")
     words = await _item(service, connection, tenant, conversation, language, found)
     if number in done.cancelled:
         return "cancelled", words
@@ -95,9 +94,14 @@ async def words_for(
     if name != "pending":
         return phrase(name, language, business=tenant.name, **payload.get("words", {}))
     async with service.database.autocommit() as connection:
-        pending = await pending_followups(connection, tenant.tenant, conversation.id)
+        pending = each_once(await pending_followups(connection, tenant.tenant, conversation.id))
         items = [
-            phrase("pending_item", language, **await _item(service, connection, tenant, conversation, language, one))
+            phrase(
+                "pending_item" if one.kind != "schedule" else "pending_again",
+                language,
+                **await _item(service, connection, tenant, conversation, language, one),
+                rhythm=rhythm(one.payload, language),
+            )
             for one in pending
         ]
     return phrase(name, language, items="\n".join(items)) if items else phrase("nothing_pending", language)
@@ -112,6 +116,6 @@ async def _item(
     found: Found,
 ) -> dict[str, str]:
     voice = voice_of(tenant, conversation, await service.clock.now(connection), language=language)
-    at, zone = local_time(found.booked_for, voice)
+    at, zone = local_time(found.booked_for, voice, zone_for(found, voice.zone))
     about = shorten(str(found.payload.get("about", "")), ABOUT, placeholder=" …")
     return {"id": str(found.id), "about": about, "local_time": at, "time_zone": zone}

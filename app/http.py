@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -17,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from agent.rhythm import zone_for
 from app.hooks import hook_routes
 from app.inbox import receive
 from app.service import OLDEST_DUE_LIMIT, Service
@@ -24,8 +26,8 @@ from app.signed_in import bring_along
 from app.tenants_file import UNUSABLE
 from app.wiring import Running
 from channels.request import Problem
-from scheduler.cancel import cancel
-from scheduler.find import count_troubled, oldest_due, pending_followups
+from scheduler.cancel import cancel_followup
+from scheduler.find import count_troubled, each_once, oldest_due, pending_followups
 from scheduler.poller import DUE
 from scheduler.task import TROUBLED
 from scheduler.when import known_zone
@@ -204,15 +206,15 @@ async def _pending(service: Service, tenant: str, conversation: int) -> Sequence
     config = await service.tenant(tenant)
     async with service.database.autocommit() as connection:
         held_with = await conversations.find(connection, tenant, conversation)
-        found = await pending_followups(connection, tenant, conversation)
-    zone = known_zone(held_with.time_zone if held_with else None)
-    name = zone.key if zone else config.time_zone if config else "UTC"
-    return [Pending(task.id, str(task.payload.get("about", "")), task.booked_for, name) for task in found]
+        found = each_once(await pending_followups(connection, tenant, conversation))
+    zone = known_zone(held_with.time_zone if held_with else None) or ZoneInfo(config.time_zone if config else "UTC")
+    return [
+        Pending(task.id, str(task.payload.get("about", "")), task.booked_for, zone_for(task, zone).key)
+        for task in found
+    ]
 
 
 async def _cancel(service: Service, tenant: str, conversation: int, task: int) -> str | None:
     async with service.database.transaction() as connection:
-        done = await cancel(
-            connection, service.clock, tenant, [task], conversation=conversation, kind="followup", by="the customer"
-        )
-    return "cancelled" if done.cancelled else "raced" if done.raced else None
+        done = await cancel_followup(connection, service.clock, tenant, conversation, task, by="the customer")
+    return "cancelled" if task in done.cancelled else "raced" if task in done.raced else None

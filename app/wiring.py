@@ -18,7 +18,7 @@ from pydantic_ai.models import Model
 from agent.followup import returning_agent
 from agent.models import Models
 from agent.turn import answering_agent
-from app import application, followups, inbox, tenants_file
+from app import application, followups, inbox, recurring, tenants_file
 from app.database import open_database, when_it_can_be_used
 from app.engine import engine_of
 from app.service import Service
@@ -66,6 +66,8 @@ def performer(service: Service, scheduler: Scheduler | None = None) -> Callable[
         try:
             if task.kind == "turn":
                 await inbox.answer(service, task)
+            elif task.kind == "schedule" and "about" in task.payload:
+                await recurring.come_again(service, task)
             elif task.kind == "schedule" and scheduler is not None:
                 return await scheduler.perform(task)
             else:

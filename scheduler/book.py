@@ -37,6 +37,8 @@ class Booking:
     subject: str | None = None
     idempotency_key: str | None = None
     lane: bool = False
+    asked_at: datetime | None = None
+    """When it was asked for, where that was before: the row's `created_at`. None is now."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a label that no index could hold."""
@@ -65,15 +67,16 @@ with given as materialized (
                   cast(:channel as text[]), cast(:reply_to as text[]), cast(:parent as bigint[]), cast(:payload as text[]),
                   cast(:at as timestamptz[]), cast(:delay as interval[]), cast(:expires_at as timestamptz[]),
                   cast(:lane as boolean[]), cast(:key as text[]), cast(:subject as text[]),
-                  cast(:idempotency_key as text[]), cast(:payload_hash as bytea[])) with ordinality
+                  cast(:idempotency_key as text[]), cast(:payload_hash as bytea[]),
+                  cast(:asked_at as timestamptz[])) with ordinality
         as g (bucket, tenant, kind, conversation, channel, reply_to, parent, payload, at, delay, expires_at, lane, key,
-              subject, idempotency_key, payload_hash, place)),
+              subject, idempotency_key, payload_hash, asked_at, place)),
 booked as (
     insert into tasks (bucket, tenant, id, kind, conversation, channel, reply_to, parent, payload, due_at, booked_for,
                        expires_at, lane, key, subject, idempotency_key, payload_hash, created_at) overriding system value
     select bucket, tenant, id, kind, conversation, channel, reply_to, parent, cast(payload as jsonb),
            coalesce(at, {NOW} + delay), coalesce(at, {NOW} + delay), expires_at, lane, key, subject, idempotency_key,
-           payload_hash, {NOW}
+           payload_hash, coalesce(asked_at, {NOW})
       from given
      order by tenant, idempotency_key, place
         on conflict (bucket, tenant, idempotency_key) where idempotency_key is not null do nothing
@@ -149,6 +152,7 @@ _AS_GIVEN = (
     "key",
     "subject",
     "idempotency_key",
+    "asked_at",
 )
 
 

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
 from scheduler.events import became, note
-from scheduler.find import beyond
+from scheduler.find import beyond, whole
 from store.database import bucket_of, sql
 
 _CHOSEN = "bucket = :bucket and tenant = :tenant and {which} and (cast(:kind as text) is null or kind = :kind)"
@@ -74,6 +74,18 @@ async def cancel(
 ) -> Cancelled:
     """Cancel these tasks of a tenant, as far as they are active and of this conversation and kind; `by` says who asked."""
     return await _execute(connection, clock, CANCEL, tenant, kind=kind, by=by, ids=list(ids), conversation=conversation)
+
+
+async def cancel_followup(
+    connection: AsyncConnection, clock: Clock, tenant: str, conversation: int, task: int, *, by: str
+) -> Cancelled:
+    """Cancel one follow-up of a conversation; of one that comes again also what of it is booked and not said yet."""
+    ids = await whole(connection, tenant, conversation, task)
+    done = await cancel(connection, clock, tenant, ids, conversation=conversation, by=by)
+    # What was being booked meanwhile is there by now: whoever did that held the recurring one.
+    later = [one for one in await whole(connection, tenant, conversation, task) if one not in ids]
+    more = await cancel(connection, clock, tenant, later, conversation=conversation, by=by)
+    return Cancelled([*done.cancelled, *more.cancelled], [*done.raced, *more.raced])
 
 
 async def cancel_labelled(

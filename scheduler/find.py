@@ -42,8 +42,18 @@ _SHOWN = ", ".join(f"t.{field.name}" for field in fields(Found))
 PENDING_FOLLOWUPS = f"""
 select {_SHOWN} from tasks t
  where t.bucket = :bucket and t.tenant = :tenant and t.conversation = :conversation
-   and t.kind in ('followup', 'notice') and t.state in ('scheduled', 'firing')
+   and t.kind in ('followup', 'notice', 'schedule') and t.state in ('scheduled', 'firing')
  order by t.booked_for, t.id
+"""
+
+# A recurring one with what of it is booked and not said yet; of any other that alone. In the order in which many are locked.
+WHOLE = """
+select t.id from tasks t
+ where t.bucket = :bucket and t.tenant = :tenant and t.conversation = :conversation and t.state in ('scheduled', 'firing')
+   and (t.id = :id and t.kind in ('followup', 'notice', 'schedule')
+        or t.kind = 'followup' and t.parent = :id and exists (
+            select from tasks s where s.bucket = :bucket and s.tenant = :tenant and s.id = :id and s.kind = 'schedule'))
+ order by t.id
 """
 
 # Either half of it is an index.
@@ -62,7 +72,7 @@ select {_SHOWN}
   join tasks parent on parent.bucket = t.bucket and parent.tenant = t.tenant and parent.id = t.parent
  where t.bucket = :bucket and t.tenant = :tenant and t.conversation = :conversation
    and (t.state in ('scheduled', 'firing') or t.ended_at is not null)
-   and t.created_at >= :since and t.kind = 'followup' and t.state <> 'cancelled'
+   and t.created_at >= :since and t.kind in ('followup', 'schedule') and t.state <> 'cancelled' and parent.kind = 'turn'
    and (parent.id = :turn or parent.state not in ('fired', 'uncertain'))
  order by t.id
 """
@@ -96,9 +106,21 @@ async def texts_of_unknown_fate(
 
 
 async def pending_followups(connection: AsyncConnection, tenant: str, conversation: int) -> Sequence[Found]:
-    """Return a conversation's follow-ups that are still to come, the next first."""
+    """Return a conversation's follow-ups that are still to come, the next first, and those that come again."""
     given = {"bucket": bucket_of(tenant), "tenant": tenant, "conversation": conversation}
     return await _found(connection, PENDING_FOLLOWUPS, given)
+
+
+def each_once(pending: Sequence[Found]) -> Sequence[Found]:
+    """Leave out what is booked of something recurring that is pending itself."""
+    recurring = {found.id for found in pending if found.kind == "schedule"}
+    return [found for found in pending if found.parent not in recurring]
+
+
+async def whole(connection: AsyncConnection, tenant: str, conversation: int, task: int) -> Sequence[int]:
+    """Return what is pending of one follow-up of a conversation: itself, and what is booked of one that comes again."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "conversation": conversation, "id": task}
+    return list((await connection.execute(sql(WHOLE), given)).scalars())
 
 
 async def booked_for_the_same(

@@ -28,7 +28,7 @@ select id from tasks
 MOVE_PENDING = """
 update tasks
    set reply_to = null,
-       conversation = case when kind in ('followup', 'notice') and not sending and (state = 'scheduled' or not lane)
+       conversation = case when kind in ('followup', 'notice', 'schedule') and not sending and (state = 'scheduled' or not lane)
                            then :to else conversation end
  where bucket = :bucket and tenant = :tenant and conversation = :conversation and state in ('scheduled', 'firing')
 """

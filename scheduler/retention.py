@@ -3,7 +3,8 @@
     fired, cancelled, expired    deleted KEPT after they ended
     failed, uncertain            kept until somebody retries, discards or settles them
     scheduled, held, firing      kept
-    schedules                    kept, whatever became of them: what has run once must not run again, and a fence never goes back
+    schedules                    kept, whatever became of them: what has run once must not run again, and a fence never goes back;
+                                 those of a conversation are deleted like its follow-ups, since nobody registers them again
 
 It goes along the primary key, tenant by tenant, a page at a time. An index of what has ended by its time would do the
 same with fewer reads, but every task would pay for it at its end, and the claim with it; this costs an hourly look at one
@@ -42,7 +43,8 @@ old as materialized (
     select id
       from tasks
      where bucket = :bucket and tenant = :tenant and id = any(array(select id from page))
-       and state in ('fired', 'cancelled', 'expired') and kind <> 'schedule' and ended_at < {NOW} - cast(:kept as interval)
+       and state in ('fired', 'cancelled', 'expired') and (kind <> 'schedule' or conversation is not null)
+       and ended_at < {NOW} - cast(:kept as interval)
        for update skip locked),
 told as (
     delete from task_events

@@ -6,6 +6,9 @@
     once         what comes only once stays as it ended, so that it does not run again when it is registered again
     forgotten    cancelled. The row stays, for its fence: it never goes back, though the schedule be made again
 
+One that was asked for in a conversation has that, its channel, and what it is `about` in its payload. Nobody registers it
+again: it is listed, cancelled and moved as the follow-ups there are, and deleted like them once it has ended.
+
 The row's `key` is the schedule's id, `booked_for` its next slot, `payload.spec` its text. While a slot is run, `payload.run`
 says which, and whether it was missed; so whoever claims it after a worker's death knows that it had begun.
 """
@@ -50,6 +53,8 @@ class Schedule:
     tenant: str = OWN
     conversation: int | None = None
     channel: str | None = None
+    parent: int | None = None
+    """The task in whose run it was asked for."""
     more: Mapping[str, Any] | None = None
     """What else is kept in its payload."""
 
@@ -115,10 +120,10 @@ with given as materialized (
         as g (key, payload, slot, needs)
      order by key),
 changed as (
-    insert into tasks as t (bucket, tenant, kind, conversation, channel, payload, due_at, booked_for, lane, key, needs,
+    insert into tasks as t (bucket, tenant, kind, conversation, channel, parent, payload, due_at, booked_for, lane, key, needs,
                             idempotency_key, created_at)
-    select :bucket, :tenant, 'schedule', cast(:conversation as bigint), cast(:channel as text), cast(payload as jsonb), slot, slot,
-           false, key, needs, 'schedule:' || key, {NOW}
+    select :bucket, :tenant, 'schedule', cast(:conversation as bigint), cast(:channel as text), cast(:parent as bigint),
+           cast(payload as jsonb), slot, slot, false, key, needs, 'schedule:' || key, {NOW}
       from given
         on conflict (bucket, tenant, idempotency_key) where idempotency_key is not null do update
        set payload = case when {IS_ANEW} then excluded.payload
@@ -162,7 +167,8 @@ IS_SAME = "t.payload ->> 'spec' = :spec"
 GO_ON = f"""
 with settled as (
     update tasks t
-       set worker = null, lease_until = null, attempt = 0, error = cast(:error as text), payload = t.payload - 'run',
+       set worker = null, lease_until = null, attempt = 0, error = cast(:error as text),
+           payload = t.payload - 'run' || cast(:more as jsonb),
            due_at = case when {IS_SAME} then :slot else t.due_at end,
            booked_for = case when {IS_SAME} then :slot else t.booked_for end,
            state = case when t.cancel_requested then 'cancelled' else 'scheduled' end,
@@ -210,6 +216,7 @@ async def register(
             "tenant": tenant,
             "conversation": first.conversation if first else None,
             "channel": first.channel if first else None,
+            "parent": first.parent if first else None,
             "keys": [one.id for one in schedules],
             "payloads": [json.dumps(one.payload) for one in schedules],
             "slots": [one.recurrence.first(now) for one in schedules],
@@ -287,12 +294,13 @@ async def go_on(
     told: Sequence[tuple[str, str]],
     *,
     error: str | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> str:
     """Put a claimed schedule back until its next slot, with what is to be told of this one; return its state.
 
-    `cancelled` where that was requested. Raises LostClaim.
+    `more` is changed in its payload. `cancelled` where that was requested. Raises LostClaim.
     """
-    given = {"slot": slot, "spec": task.payload["spec"], "error": error}
+    given = {"slot": slot, "spec": task.payload["spec"], "error": error, "more": json.dumps(dict(more or {}))}
     state = str(await _held(connection, GO_ON, task, now=clock.override(), **given, **_told(told)))
     if state == "cancelled":
         became(connection, task.tenant, task.kind, state)

@@ -5,13 +5,12 @@ from typing import Any
 from pydantic_ai import ModelRetry, RunContext
 
 from agent.context import TurnContext
-from scheduler import operate
-from scheduler.cancel import cancel
-from scheduler.find import pending_followups
+from scheduler import cancel, operate
+from scheduler.find import pending_followups, whole
 
 
 async def cancel_followup(ctx: RunContext[TurnContext], id: int) -> dict[str, Any]:
-    """Cancel something booked in this conversation.
+    """Cancel something booked in this conversation; what recurs comes no more.
 
     Args:
         id: Its id, as list_followups gives it.
@@ -24,10 +23,11 @@ async def cancel_followup(ctx: RunContext[TurnContext], id: int) -> dict[str, An
             raise ModelRetry(
                 f"nothing with the id {id} is pending in this conversation: look it up with list_followups"
             )
-        await operate.lock(connection, voice.tenant, context.turn, id)
+        ids = await whole(connection, voice.tenant, voice.conversation, id)
+        await operate.lock(connection, voice.tenant, context.turn, *ids)
         await context.hold(connection)
-        done = await cancel(
-            connection, context.clock, voice.tenant, [id], conversation=voice.conversation, by="the customer"
+        done = await cancel.cancel_followup(
+            connection, context.clock, voice.tenant, voice.conversation, id, by="the customer"
         )
     # What this turn booked and took back again keeps no promise.
     context.booked[:] = [booked for booked in context.booked if booked.id not in done.cancelled]

@@ -4,6 +4,7 @@ import hashlib
 import re
 from datetime import datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from pydantic_ai import ModelRetry, RunContext
 
@@ -13,7 +14,7 @@ from agent.offline_request import read
 from agent.prompt import defang
 from scheduler.book import Booked, Booking, book
 from scheduler.errors import BadTime, KeyReused
-from scheduler.find import Found, pending_followups
+from scheduler.find import Found, each_once, pending_followups
 from scheduler.when import duration, local_instant
 
 ABOUT_LIMIT = 2000
@@ -36,11 +37,7 @@ async def schedule_followup(
     """
     context = ctx.deps
     context.has_tried = True
-    about = " ".join(defang(about).replace("\x00", "").split())
-    if not about:
-        raise ModelRetry("about is empty: say what the follow-up is about")
-    if len(about) > ABOUT_LIMIT:
-        raise ModelRetry(f"about is longer than {ABOUT_LIMIT} characters: shorten it")
+    about = bare(about)
     if delay and at:
         raise ModelRetry("give either delay or at, not both")
     when = " ".join((delay or at or "now").lower().split())
@@ -66,6 +63,16 @@ async def schedule_followup(
     context.booked.append(booked)
     context.on_booked()
     return _answer(context, booked, about)
+
+
+def bare(about: str) -> str:
+    """Return what a follow-up is about as it is kept, on one line. Raises ModelRetry for what cannot be."""
+    about = " ".join(defang(about).replace("\x00", "").split())
+    if not about:
+        raise ModelRetry("about is empty: say what the follow-up is about")
+    if len(about) > ABOUT_LIMIT:
+        raise ModelRetry(f"about is longer than {ABOUT_LIMIT} characters: shorten it")
+    return about
 
 
 def _due(context: TurnContext, delay: str | None, at: str | None) -> datetime | timedelta:
@@ -113,7 +120,7 @@ async def _book(context: TurnContext, about: str, when: str, due: datetime | tim
     same = hashlib.sha256(f"{when}\n{about.casefold()}".encode()).hexdigest()[:24]
     async with context.database.transaction() as connection:
         await context.hold(connection)
-        pending = await pending_followups(connection, voice.tenant, voice.conversation)
+        pending = each_once(await pending_followups(connection, voice.tenant, voice.conversation))
         try:
             booked = await book(
                 connection,
@@ -148,8 +155,9 @@ def _met_before(context: TurnContext, when: str, about: str, due: datetime | tim
     Raises ModelRetry, once for each call, where only one of the two is the same: the model may mean that one in other words,
     or something else that is still to be booked.
     """
-    at_that_time = [found for found in context.booked_before if _is_same_time(context, found, when, due)]
-    so_called = [found for found in context.booked_before if _words(str(found.payload.get("about"))) == _words(about)]
+    before = [found for found in context.booked_before if found.kind == "followup"]
+    at_that_time = [found for found in before if _is_same_time(context, found, when, due)]
+    so_called = [found for found in before if is_same(str(found.payload.get("about")), about)]
     for found in at_that_time:
         if found in so_called:
             context.booked_before.remove(found)
@@ -182,14 +190,15 @@ def _is_same_time(context: TurnContext, found: Found, when: str, due: datetime |
     return abs(found.booked_for - instant) < SAME_TIME
 
 
-def _words(about: str) -> list[str]:
-    return re.findall(r"\w+", fold(about))
+def is_same(about: str, other: str) -> bool:
+    """Tell whether two follow-ups are about the same, but for case, accents and what stands between the words."""
+    return re.findall(r"\w+", fold(about)) == re.findall(r"\w+", fold(other))
 
 
-def local_time(at: datetime, voice: Voice) -> tuple[str, str]:
-    """Return an instant as the customer reads it, and the zone; with seconds where they matter."""
-    is_near = at - voice.now < timedelta(minutes=2)
-    return at.astimezone(voice.zone).strftime("%Y-%m-%d %H:%M:%S" if is_near else "%Y-%m-%d %H:%M"), voice.zone.key
+def local_time(at: datetime, voice: Voice, zone: ZoneInfo | None = None) -> tuple[str, str]:
+    """Return an instant as the customer reads it, and the zone, theirs or the given one; with seconds where they matter."""
+    is_near, zone = at - voice.now < timedelta(minutes=2), zone or voice.zone
+    return at.astimezone(zone).strftime("%Y-%m-%d %H:%M:%S" if is_near else "%Y-%m-%d %H:%M"), zone.key
 
 
 _STATUS = {"scheduled": "booked", "firing": "booked", "fired": "already said in this conversation"}

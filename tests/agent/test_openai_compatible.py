@@ -206,10 +206,14 @@ async def test_the_tools_are_offered_with_what_they_take(
     async with a_server(monkeypatch, "Hello.") as server:
         await Turn(database, clock, streamed).answer("hello")
         tools = {tool["function"]["name"]: tool["function"] for tool in server.asked[0]["tools"]}
-        assert sorted(tools) == ["cancel_followup", "list_followups", "schedule_followup"]
+        assert sorted(tools) == ["cancel_followup", "list_followups", "schedule_followup", "schedule_recurring"]
         schedule = tools["schedule_followup"]["parameters"]
         assert (schedule["required"], sorted(schedule["properties"])) == (["about"], ["about", "at", "delay"])
         assert "Elapsed time" in schedule["properties"]["delay"]["description"]
+        recurring = tools["schedule_recurring"]["parameters"]
+        assert recurring["required"] == ["about"]
+        assert sorted(recurring["properties"]) == ["about", "cron", "every", "replaces", "times", "until"]
+        assert "every Monday" in recurring["properties"]["cron"]["description"]
         assert server.told(0, "system")[0].startswith("You are the assistant of Acme.")
         assert server.told(0, "user") == ["hello"]
 
