@@ -9,7 +9,7 @@ A follow-up's run begins with its frame and is put into words at once.
 
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -28,9 +28,10 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 from agent.language import LANGUAGES, Language, detect
 from agent.offline_reply import SENTENCES, say, say_when
 from agent.offline_request import Request, complete, read, to_cancel
+from agent.rhythm import end_in_words, in_words
 
 FOLLOWUP_MARK, SAID_MARK = "[vuelvo:follow-up]", "[vuelvo:said "
-SCHEDULE, LIST, CANCEL = "schedule_followup", "list_followups", "cancel_followup"
+SCHEDULE, RECUR, LIST, CANCEL = "schedule_followup", "schedule_recurring", "list_followups", "cancel_followup"
 
 MOST_LINES = 20
 """Lines of one message that are read."""
@@ -84,9 +85,9 @@ class _Run:
     zone: str
     language: Language
 
-    def results_of(self, tool: str) -> list[ToolReturnPart]:
-        """Return what one tool answered."""
-        return [result for result in self.results if result.tool_name == tool]
+    def results_of(self, *tools: str) -> list[ToolReturnPart]:
+        """Return what these tools answered."""
+        return [result for result in self.results if result.tool_name in tools]
 
 
 def _read_run(messages: Sequence[ModelMessage], info: AgentInfo) -> _Run:
@@ -126,7 +127,7 @@ def _next_step(messages: Sequence[ModelMessage], info: AgentInfo) -> Step:
         return _say_what_was_cancelled(run, requests[0])
     if run.results_of(LIST):
         return _with_the_list(run, requests[0])
-    if run.results_of(SCHEDULE):
+    if run.results_of(SCHEDULE, RECUR):
         return _say_what_was_booked(run, requests)
     return _first_step(run, requests)
 
@@ -183,6 +184,8 @@ _ASKS = tuple(
 def _first_step(run: _Run, requests: Sequence[Request]) -> Step:
     request = requests[0]
     match request.kind:
+        case "booking" if RECUR not in run.tools and any(wanted.recurring for wanted in requests):
+            return say("repeating", request.language)
         case "booking" if run.now is None and any(wanted.at for wanted in requests):
             return say("no clock", request.language)
         case "booking":
@@ -202,12 +205,14 @@ def _first_step(run: _Run, requests: Sequence[Request]) -> Step:
 
 
 def _booking_call(request: Request) -> ToolCallPart:
-    args = {"about": request.about or say("no subject", request.language), "delay": request.delay, "at": request.at}
-    return ToolCallPart(SCHEDULE, {name: value for name, value in args.items() if value is not None})
+    when = (request.recurring and asdict(request.recurring)) or {"delay": request.delay, "at": request.at}
+    args = {"about": request.about or say("no subject", request.language), **when}
+    tool = RECUR if request.recurring else SCHEDULE
+    return ToolCallPart(tool, {name: value for name, value in args.items() if value is not None})
 
 
 def _say_what_was_booked(run: _Run, requests: Sequence[Request]) -> str:
-    lines = [_say_booking(run, result, requests[0].language) for result in run.results_of(SCHEDULE)]
+    lines = [_say_booking(run, result, requests[0].language) for result in run.results_of(SCHEDULE, RECUR)]
     return "\n".join(dict.fromkeys(lines))
 
 
@@ -217,6 +222,8 @@ def _say_booking(run: _Run, result: ToolReturnPart, language: Language) -> str:
     booked = result.content
     if result.outcome != "success" or not isinstance(booked, Mapping) or not booked.get("booked"):
         return _say_refusal(run, str(booked), language)
+    if result.tool_name == RECUR:
+        return _say_recurring(run, booked, language)
     if not args.get("delay") and not args.get("at"):
         return say("work", language)
     when = _say_local_time(run, booked, language, with_seconds="delay" in args)
@@ -224,6 +231,21 @@ def _say_booking(run: _Run, result: ToolReturnPart, language: Language) -> str:
     if about == say("no subject", language):
         return say("booked without a subject", language, when=when)
     return say("booked", language, when=when, about=about)
+
+
+def _say_recurring(run: _Run, booked: Mapping[str, Any], language: Language) -> str:
+    first = next(iter(booked.get("local_times") or ()), "")
+    when = say_when(str(first), str(booked.get("time_zone", run.zone)), language, run.now, with_seconds=False)
+    often = _say_rhythm(booked, booked.get("times"), language)
+    about = str(booked.get("about", ""))
+    if about == say("no subject", language):
+        return say("booked again without a subject", language, often=often, when=when)
+    return say("booked again", language, often=often, about=about, when=when)
+
+
+def _say_rhythm(told: Mapping[str, Any], times: object, language: Language) -> str:
+    end = end_in_words({"until": told.get("until"), "times_left": times}, language)
+    return ", ".join(filter(None, (in_words(str(told.get("how_often", "")), language), end)))
 
 
 def _say_refusal(run: _Run, reason: str, language: Language) -> str:
@@ -258,7 +280,7 @@ def _items(content: object) -> list[Mapping[str, Any]]:
 
 def _say_item(run: _Run, item: Mapping[str, Any], language: Language) -> str:
     when = _say_local_time(run, item, language, with_seconds=False)
-    repeats = say("repeats", language) if item.get("recurring") else ""
+    repeats = f" ({_say_rhythm(item, item.get('times_left'), language)})" if item.get("recurring") else ""
     return f'{item["id"]}. "{item.get("about", "")}", {when}{repeats}'
 
 

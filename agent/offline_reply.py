@@ -16,6 +16,16 @@ SENTENCES: Mapping[str, Mapping[Language, str]] = {
         "es": "Te escribiré {when}.",
         "pt": "Vou te avisar {when}.",
     },
+    "booked again": {
+        "en": 'I\'ll remind you {often}: "{about}". The next one comes {when}.',
+        "es": 'Te lo recordaré {often}: "{about}". El próximo llega {when}.',
+        "pt": 'Vou te lembrar {often}: "{about}". O próximo chega {when}.',
+    },
+    "booked again without a subject": {
+        "en": "I'll write to you {often}. The next time is {when}.",
+        "es": "Te escribiré {often}. La próxima vez, {when}.",
+        "pt": "Vou te avisar {often}. A próxima vez, {when}.",
+    },
     "no subject": {
         "en": "you asked me to write to you at this time",
         "es": "me pediste que te escribiera a esta hora",
@@ -52,12 +62,11 @@ SENTENCES: Mapping[str, Mapping[Language, str]] = {
         "pt": "Não sei que horas são onde você está, então nada foi agendado. Diga daqui a quanto tempo, por exemplo “em 2 horas”.",
     },
     "repeating": {
-        "en": "I can only book single reminders, nothing that repeats, so nothing was booked. Name one day and time, please.",
-        "es": "Solo puedo programar recordatorios sueltos, nada que se repita, así que no se programó nada. Dime un día y una hora.",
-        "pt": "Só posso agendar lembretes avulsos, nada que se repita, então nada foi agendado. Diga um dia e uma hora.",
+        "en": "I cannot book it that often, so nothing was booked. Say for example “every Monday at 9” or “every 2 hours”.",
+        "es": "No puedo programarlo así, de modo que no se programó nada. Dime por ejemplo «cada lunes a las 9» o «cada 2 horas».",
+        "pt": "Não consigo agendar assim, então nada foi agendado. Diga por exemplo “toda segunda às 9h” ou “a cada 2 horas”.",
     },
     "pending": {"en": "Pending here:", "es": "Pendiente aquí:", "pt": "Pendente aqui:"},
-    "repeats": {"en": " (repeats)", "es": " (se repite)", "pt": " (se repete)"},
     "nothing pending": {
         "en": "Nothing is pending here.",
         "es": "Aquí no hay nada pendiente.",

@@ -2,14 +2,15 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, Literal
 
 from agent.language import LANGUAGES, Language, detect, fold
 from agent.offline_request_words import NOISE, WORDS, RequestWords
-from agent.offline_time import Cluster, clusters, due, is_in_days, only_joins
+from agent.offline_rhythm import Recurring, recurring
+from agent.offline_time import Cluster, Mention, clusters, due, is_in_days, only_joins
 
 LONGEST_LINE = 20_000
 """Characters in a line that are still read; nobody asks for a reminder at such length."""
@@ -29,6 +30,8 @@ class Request:
     """A booking with neither delay nor time is work that starts now."""
     words: str = ""
     """What is to be cancelled, as the customer calls it."""
+    recurring: Recurring | None = None
+    """How a booking repeats."""
     day: str = ""
     """The day that was named, as a text that can be read again; for a booking its date."""
 
@@ -71,7 +74,7 @@ _ASKING: Mapping[Language, tuple[str, str, str]] = {
 
 
 def _names_a_day(line: str, language: Language, now: datetime) -> bool:
-    return any(cluster.has("day", "delay") for cluster in clusters(fold(line), language, now))
+    return any(cluster.has("day", "delay", "every") for cluster in clusters(fold(line), language, now))
 
 
 def to_cancel(words: str, pending: Sequence[Mapping[str, Any]]) -> tuple[list[int], bool]:
@@ -122,18 +125,52 @@ def _booking(line: str, folded: str, language: Language, words: RequestWords, no
     chosen = _choose(times, folded, language, words, verb)
     mentions = [mention for cluster in chosen for mention in cluster.mentions]
     delay, at = due(mentions, now)
-    has_time = delay is not None or at is not None
+    is_again = any(mention.kind == "every" for mention in mentions)
+    has_time = delay is not None or at is not None or is_again
     if is_work and not has_time:
         chosen, mentions = [], []  # "check whether they open tomorrow": the day is what it is about
     elif not has_time and ask is None:
         return None  # "tell me a joke"
     about = _about(line, folded, language, words, verb, chosen)
-    if any(mention.kind == "every" for mention in mentions):
-        return Request("repeating", language)
-    if has_time or is_work:
+    if is_again and mentions:
+        repeats = _repeats(mentions, now)
+        if repeats is None:
+            return Request("repeating", language)
+        if repeats.cron or repeats.every:
+            return Request("booking", language, about, recurring=repeats)
+    elif has_time or is_work:
         return Request("booking", language, about, delay, at, day=at[:10] if at else "")
-    day = " ".join(line[mention.start : mention.end] for mention in mentions if mention.kind in ("day", "part"))
+    day = " ".join(line[mention.start : mention.end] for mention in mentions if mention.kind in _DAYS)
     return Request("no hour" if day else "no time", language, about, day=day)
+
+
+_DAYS = ("day", "part", "every", "until", "times")
+_PARTS = ("morning", "afternoon", "night")
+_ONE_WEEKDAY = re.compile(r"weekday [0-6]")
+
+
+def _repeats(mentions: Sequence[Mention], now: datetime) -> Recurring | None:
+    """Return how what is booked repeats; None for a rhythm that cannot be booked. Without the hour it needs it has neither rule."""
+    rhythms = list(dict.fromkeys(mention.value for mention in mentions if mention.kind == "every"))
+    if len(rhythms) > 1 and not all(_ONE_WEEKDAY.fullmatch(each) for each in rhythms):
+        return None
+    told, _, last = rhythms[0].rpartition(" ")
+    part = [Mention("part", 0, 0, last)] if last in _PARTS else []
+    _, at = due([*(each for each in mentions if each.kind in ("clock", "part")), *part], now)
+    try:
+        days = [(date.fromisoformat(each.value), each.is_exact_date) for each in mentions if each.kind == "day"]
+    except ValueError:
+        return None  # the 32nd of every month
+    found = recurring(
+        told if part else rhythms[0],
+        at[11:] if at else None,
+        [day.isoweekday() % 7 for day, is_exact in days if not is_exact] + [int(each[-1]) for each in rhythms[1:]],
+        [day for day, is_exact in days if is_exact],
+        now,
+    )
+    until = next((mention.value for mention in mentions if mention.kind == "until"), None)
+    times = next((int(mention.value) for mention in mentions if mention.kind == "times"), None)
+    return found and replace(found, until=until, times=times)
 
 
 def _choose(
@@ -152,6 +189,16 @@ def _choose(
         return 3 if words.politeness.fullmatch(folded, time.end) else 4
 
     ranked = sorted(times, key=lambda time: -1 if time.has("delay") and rank(time) < 3 else rank(time))
+    chosen = _when(ranked, rank)
+    if not any(time.has("day", "delay") and not time.has("every") for time in chosen):
+        chosen += [time for time in ranked if time not in chosen and time.has("every") and rank(time) < 4]
+    if any(time.has("every") for time in chosen):
+        chosen += [time for time in ranked if time not in chosen and time.has("until", "times") and rank(time) < 4]
+    return chosen
+
+
+def _when(ranked: list[Cluster], rank: Callable[[Cluster], int]) -> list[Cluster]:
+    """Return of the clusters, the best first, the one that says when, and perhaps the one that completes it."""
     if not ranked or (rank(ranked[0]) == 4 and not ranked[0].has("delay", "clock")):
         ranked = [time for time in ranked if time.has("delay", "clock")]
     if not ranked:

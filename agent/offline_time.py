@@ -12,10 +12,13 @@ from datetime import date, datetime, timedelta
 from typing import Literal
 
 from agent.language import Language
+from agent.offline_rhythm import rhythm
 from agent.offline_time_words import WORDS, TimeWords
 
-Kind = Literal["delay", "day", "clock", "part", "every", "vague"]
+Kind = Literal["delay", "day", "clock", "part", "every", "until", "times", "vague"]
 
+_BEFORE = 30
+"""Characters before a day in which it may be said that it is the last one."""
 ROLL_OVER = timedelta(days=31)
 """A date without a year that is longer past than this means next year's."""
 
@@ -28,7 +31,9 @@ class Mention:
     start: int
     end: int
     value: str = ""
-    """delay: "2 hours"; day: "2026-12-01"; clock: "9:30"; part: am, pm, morning, afternoon or night."""
+    """delay: "2 hours"; day: "2026-12-01"; clock: "9:30"; part: am, pm, morning, afternoon or night.
+
+    until: the last day; times: a number; every: a rhythm as `offline_rhythm` reads it, or nothing for one that is not known."""
     is_exact_date: bool = False
     """Whether a day was given by its date, which counts more than the weekday beside it."""
 
@@ -141,17 +146,26 @@ def _mentions(folded: str, words: TimeWords, now: datetime) -> Iterator[Mention]
     for pattern in words.clocks:
         for found in pattern.finditer(folded):
             yield Mention("clock", *found.span(), _clock(found.groupdict(), words))
+    repeats = words.every.search(folded) is not None or words.of_month.search(folded) is not None
     for pattern in words.days:
         for found in pattern.finditer(folded):
             day = _day(found.groupdict(), words, now.date())
+            before = max(found.start() - _BEFORE, 0)
             if day is None:
                 yield Mention("vague", *found.span())
+            elif repeats and (until := words.until.search(folded[before : found.start()])):
+                yield Mention("until", before + until.start(), found.end(), day)
             else:
                 yield Mention("day", *found.span(), day, is_exact_date="weekday" not in found.groupdict())
     for found in words.part.finditer(folded):
         yield Mention("part", *found.span(), words.parts[next(part for part in found.groups() if part)])
     for found in words.every.finditer(folded):
-        yield Mention("every", *found.span())
+        yield Mention("every", *found.span(), rhythm(found.group(), words))
+    for found in words.of_month.finditer(folded):
+        number = next(day for day in found.groups() if day)
+        yield Mention("every", *found.span(), f"date {int(number) if number.isdecimal() else 1}")
+    for found in words.times.finditer(folded) if repeats else ():
+        yield Mention("times", *found.span(), _number(found["number"], words))
     for found in words.vague.finditer(folded):
         yield Mention("vague", *found.span())
 

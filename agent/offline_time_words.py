@@ -26,6 +26,16 @@ class TimeWords:
     days: tuple[re.Pattern[str], ...]
     part: re.Pattern[str]
     every: re.Pattern[str]
+    of_month: re.Pattern[str]
+    """A day of every month, by its number."""
+    working: re.Pattern[str]
+    """In what `every` has found: Monday to Friday."""
+    rhythms: Mapping[str, str]
+    """Words that are a rhythm by themselves, and what it is in the words of `offline_rhythm`."""
+    until: re.Pattern[str]
+    """Ends just before a day: the last one of something that repeats."""
+    times: re.Pattern[str]
+    """How often something that repeats comes in all."""
     vague: re.Pattern[str]
     joint: re.Pattern[str]
 
@@ -117,6 +127,11 @@ def _hours(numbers: Mapping[str, int]) -> str:
     return rf"(?P<hour>{_HOUR}|\b{_any(named)}\b)"
 
 
+def _times(numbers: Mapping[str, int], before: str, word: str, per: str) -> re.Pattern[str]:
+    """How often in all; "three times a day" says how often in a day."""
+    return re.compile(rf"\b{before}(?P<number>[0-9]{{1,6}}|{_any(numbers)}) {word}\b(?! (?:{per})\b)")
+
+
 _ARTICLES = {"a", "an", "un", "uno", "um", "another", "otra", "otro", "outra", "outro"}
 
 
@@ -195,10 +210,30 @@ def _english() -> TimeWords:
             r"|\b(tonight|at night)\b"
         ),
         every=re.compile(
-            r"\b(?:every|each) (?:other |single |[0-9]{1,4} |[a-z]{3,6} )?(?:second|minute|hour|day|morning|afternoon|evening|night"
+            r"\b(?:every|each) (?:working|business) day\b|\b(?:from )?monday (?:to|through) friday\b"
+            r"|\b(?:every|each) (?:other |single |[0-9]{1,4} |[a-z]{3,6} )?(?:second|minute|hour|day|morning|afternoon|evening|night"
             r"|week|weekday|weekend|month|year|monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?\b"
             r"|\b(?:daily|weekly|monthly|hourly|yearly|on weekdays)\b|\bon (?:mon|tues|wednes|thurs|fri|satur|sun)days\b"
         ),
+        of_month=re.compile(
+            r"\b(?:every|each) (?:month )?(?:on )?(?:the )?(?P<day>[0-9]{1,2}|first)(?:st|nd|rd|th)?(?: day)? of (?:the|each|every) month\b"
+            r"|\b(?:on )?the (?P<named>[0-9]{1,2}|first)(?:st|nd|rd|th)?(?: day)? of (?:each|every) month\b"
+            r"|\b(?:every|each) (?P<short>[0-9]{1,2})(?:st|nd|rd|th)\b"
+        ),
+        working=re.compile(r"\bweekdays?\b|\b(?:working|business) day\b|\bmonday (?:to|through) friday\b"),
+        rhythms={
+            "daily": "day",
+            "weekly": "week",
+            "monthly": "month",
+            "yearly": "year",
+            "hourly": "1 hours",
+            "weekend": "weekday 6,0",
+            "weekends": "weekday 6,0",
+            "night": "day",
+            "nights": "day",
+        },
+        until=re.compile(r"\b(?:until|till|til|through|up to)(?: and including)? (?:the )?$"),
+        times=_times(_ENGLISH, "(?:for |only |exactly )?", "times(?: in (?:all|total))?", "a|per|each|every"),
         vague=re.compile(
             r"\b(?:later(?: today| on)?|soon|next (?:week|month|year)|in a (?:bit|while|moment)|in a few (?:minutes|hours|days|weeks)"
             r"|sometime|some other time)\b"
@@ -268,10 +303,27 @@ def _spanish() -> TimeWords:
         ),
         part=re.compile(rf"\b(?:de|en|por|a) la {part}\b|\besta {part}\b"),
         every=re.compile(
-            r"\b(?:cada|todos los|todas las) (?:[0-9]{1,4} |[a-z]{3,6} )?(?:segundo|minuto|hora|dia|manana|tarde|noche|semana|mes|ano"
+            r"\b(?:cada|todos los) dias? (?:laborables?|habil(?:es)?)\b|\bde lunes a viernes\b|\bentre semana\b"
+            r"|\b(?:cada|todos los) (?:fin|fines) de semana\b"
+            r"|\b(?:cada|todos los|todas las) (?:[0-9]{1,4} |[a-z]{3,6} )?(?:segundo|minuto|hora|dia|manana|tarde|noche|semana|mes|ano"
             r"|lune|marte|miercole|jueve|vierne|sabado|domingo)(?:e?s)?\b|\b(?:diariamente|semanalmente|mensualmente|a diario)\b"
             r"|\blos (?:lunes|martes|miercoles|jueves|viernes|sabados|domingos)\b"
         ),
+        of_month=re.compile(
+            r"\b(?:cada|todos los) dias? (?P<day>[0-9]{1,2}|primero)(?: (?:de|del|de cada) mes\b)?(?![0-9:]| ?(?:h|horas?)\b)"
+            r"|\b(?:(?:el|los|cada) )?(?:dias? )?(?<![0-9])(?P<named>[0-9]{1,2}|primero) de (?:cada|todos los) mes(?:es)?\b"
+        ),
+        working=re.compile(r"\b(?:laborables?|habil(?:es)?|lunes a viernes|entre semana)\b"),
+        rhythms={
+            "diariamente": "day",
+            "diario": "day",
+            "semanalmente": "week",
+            "mensualmente": "month",
+            "fin": "weekday 6,0",
+            "fines": "weekday 6,0",
+        },
+        until=re.compile(r"\bhasta $"),
+        times=_times(_SPANISH, "(?:solo )?", "veces(?: en total)?", "al|por|cada"),
         vague=re.compile(
             r"\b(?:mas tarde|luego|pronto|en un (?:rato|ratito|momento)|en unos (?:minutos|dias)|en unas horas"
             r"|(?:la )?(?:proxima semana|semana que viene)|(?:el )?(?:proximo mes|mes que viene))\b"
@@ -344,10 +396,26 @@ def _portuguese() -> TimeWords:
         ),
         part=re.compile(r"\b(?:de|da|pela|na|a|esta) (manha|tarde|noite|madrugada)\b"),
         every=re.compile(
-            r"\b(?:a cada|cada|todos os|todas as|todo|toda) (?:[0-9]{1,4} |[a-z]{3,6} )?(?:segundo|minuto|hora|dia|manha|tarde|noite"
+            r"\b(?:cada|todo|todos os|nos) dias? (?:util|uteis)\b|\bde segunda(?:-feira)? a sexta(?:-feira)?\b"
+            r"|\b(?:cada|todo|todos os|nos) (?:fim|fins) de semana\b"
+            r"|\b(?:a cada|cada|todos os|todas as|todo|toda) (?:[0-9]{1,4} |[a-z]{3,6} )?(?:segundo|minuto|hora|dia|manha|tarde|noite"
             r"|semana|mes|ano|segunda|terca|quarta|quinta|sexta|sabado|domingo)(?:e?s)?(?:-feiras?)?\b"
             r"|\b(?:diariamente|semanalmente|mensalmente)\b|\b(?:nas|as) (?:segundas|tercas|quartas|quintas|sextas)\b"
         ),
+        of_month=re.compile(
+            r"\b(?:todo|todos os|cada) dias? (?P<day>[0-9]{1,2}|primeiro)(?: (?:do|de|de cada|de todo) mes\b)?(?![0-9:h]| ?(?:h|horas?)\b)"
+            r"|\b(?:(?:no|o|todo) )?dia (?P<named>[0-9]{1,2}|primeiro) de (?:cada|todo|todos os) mes(?:es)?\b"
+        ),
+        working=re.compile(r"\b(?:util|uteis|segunda(?:-feira)? a sexta(?:-feira)?)\b"),
+        rhythms={
+            "diariamente": "day",
+            "semanalmente": "week",
+            "mensalmente": "month",
+            "fim": "weekday 6,0",
+            "fins": "weekday 6,0",
+        },
+        until=re.compile(r"\bate $"),
+        times=_times(_PORTUGUESE, "(?:so |apenas )?", "vezes(?: no total| ao todo)?", "ao|por|cada"),
         vague=re.compile(
             r"\b(?:mais tarde|logo|em breve|daqui a pouco|em (?:alguns|uns) (?:minutos|dias)|em algumas horas"
             r"|(?:na )?(?:proxima semana|semana que vem)|(?:no )?(?:proximo mes|mes que vem))\b"

@@ -120,6 +120,7 @@ ACTIONS = r"""
 \b(answer|result|reply|reminder|update)s? (will (come|arrive|follow|be (here|sent|delivered|posted)(?! (to you )?(by|on)\b))|comes (here|as soon|when|once))
 \b<alarm>s? (will (go|pop|ring|reach|show|appear|land|fire|be with)|(goes|pops|rings|fires|arrives|comes|lands) (off|out|up|at|on|tomorrow|here))\b
 \b(message|text|reminder|notification) will be sent to you\b|\bwill be (sent|posted|shared) (here|in this chat|by me)\b|<start>message incoming
+\b(every|each)\b<near>\byou (get|receive) (a|your|the) <alarm>\b|\byou (get|receive) (a|your|the) <alarm>\b<near>\b(every|each)\b
 <I will> be right with you\b|\bon the case\b|\b(i'll|we'll|will) keep you (posted|updated|informed)\b
 <start>will (remind|notify|ping|message|alert|update|follow up|write to you|tell you|have (an|the) answer|get back|let (you|u) know)\b
 <start>((be|brb) )?(right )?back (in (a|an|one|two|five|ten|\d+)|soon|shortly|to you|with (the|your|an|a|more))\b|<start>(brb|be right back)\b
@@ -175,6 +176,7 @@ ACTIONS = r"""
 \bme (pondre en contacto|comunicare)|\bnos (pondremos en contacto|comunicaremos)
 \b(recibiras|recibira|recibe|vas? a recibir|tendras|tendra|(te|le) (llegara|va a llegar|llega)|veras)\b<near>\b(<aviso>|mensajes?|mensajito|llamada|noticias|respuesta)( (mi[oa]s?|nuestr[oa]s?))?\b(?! (de (la|tu|su|los|confirmacion)|del)\b)
 \b(recibira|recibiras) mi mensaje\b|\b<aviso>( \w+){0,2} ((te|le) (llegara|llega|saldra|aparecera)|saldra|llegara|sonara)\b
+\b(cada|todos los|todas las)\b<near>\b(te|le|les) (escribo|escribimos)\b|\b(te|le|les) (escribo|escribimos)\b<near>\b(cada|todos los|todas las)\b
 \b(seras|sera) (notificad|avisad|contactad)[oa]
 \brespuesta (te )?(llega|llegara|aparecera) (aqui|en cuanto|cuando|apenas|por)
 \ben (breve|un momento|minutos|seguida) (te|le|lo|la|los|las) (atendera|atiende|contacta|llama)\w*
@@ -219,6 +221,7 @@ ACTIONS = r"""
 \b(ja )?estou (nisso|trabalhando nisso|cuidando disso|vendo isso|verificando isso|monitorando)\b
 \b(voce|o senhor|a senhora|<start>)( ja)? ?((vai )?(recebera|receber|tera|ter))\b<near>\b(<lembrete>|resposta|noticias|novidades|(mensagem|ligacao) (minha|nossa|da nossa|de nossa))\b(?! (d[ao] |pel))
 \b(chega|chegara|vai chegar|vai receber)\b<near>\b((o|seu|um) <lembrete>|uma mensagem)\b(?! d[ao]\b)
+\b(todo|toda|todos os|cada)\b<near>\bvoce recebe (o|um|seu) <lembrete>|\bvoce recebe (o|um|seu) <lembrete>\b<near>\b(todo|toda|todos os|cada)\b
 \b<lembrete>( \w+){0,2} (vai chegar|chega|chegara|vai tocar|sera enviado)\b
 \b(voce|o senhor|a senhora) (sera|vai ser) (avisad|notificad|lembrad|contatad)[oa]
 \b(vao|irao)( te| lhe)? (ligar|avisar|contatar|chamar|retornar|responder|escrever)\b
@@ -309,6 +312,7 @@ BOOKINGS = r"""
 \b(<alarm>|call|check|message|task|meeting|appointment)\b<near><is> (scheduled|booked|queued|set|set up|created|saved|in place|confirmed for)\b(?! of)
 \b(it|that|this|everything|all)<is> (scheduled|booked|queued|locked in|set (for|up for|to remind)|set\b(?=$|[.!,]))
 \b<alarm>('s)? (is |now )?(set|scheduled|booked|created|saved|added|confirmed|activated|in|on|live|active)\b(?=$|[.!,;:]| for\b| at\b| on\b| in\b| to\b| and\b)
+\b<alarm>s are (now )?(set|scheduled|booked|created)\b
 <start>(your |the |a |one )?<alarm> ((is )?(for|on|at) )?<when>\b
 \b(you're|you are|it's|that's|we're)( now| already)? (all set|booked|scheduled|set|down|locked in) (for|at|to be reminded)\b
 <I have> (got )?you down for\b|<I have> made a note to (remind|notify|let|get|check|write|message)\b

@@ -36,13 +36,37 @@ CALL_BOB = {"id": 14, "about": "call Bob", "local_time": "2026-11-29 18:00"}
 
 @dataclass
 class Desk:
-    """The three tools, with a note of what they were asked."""
+    """The four tools, with a note of what they were asked."""
 
     pending: Sequence[dict[str, Any]] = ()
     refusal: str | None = None
     raced: bool = False
     booked: list[tuple[str, str | None, str | None]] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
+    recurring: list[dict[str, Any]] = field(default_factory=list)
+
+    def schedule_recurring(
+        self,
+        about: str,
+        cron: str | None = None,
+        every: str | None = None,
+        until: str | None = None,
+        times: int | None = None,
+    ) -> dict[str, Any]:
+        how = {"cron": cron, "every": every, "until": until, "times": times}
+        self.recurring.append({"about": about} | {name: value for name, value in how.items() if value is not None})
+        if self.refusal:
+            raise ModelRetry(self.refusal)
+        return {
+            "booked": True,
+            "id": 12,
+            "about": about,
+            "how_often": cron or "every 7200s",
+            "local_times": ["2026-11-30 09:00", "2026-12-07 09:00"],
+            "time_zone": "America/Bogota",
+            "until": until,
+            "times": times,
+        }
 
     def schedule_followup(self, about: str, delay: str | None = None, at: str | None = None) -> dict[str, Any]:
         self.booked.append((about, delay, at))
@@ -76,7 +100,7 @@ class Desk:
         return Agent(
             offline_model(),
             instructions=instructions.format(language=language),
-            tools=[self.schedule_followup, self.list_followups, self.cancel_followup],
+            tools=[self.schedule_followup, self.schedule_recurring, self.list_followups, self.cancel_followup],
         )
 
     async def ask(self, text: str, history: Sequence[ModelMessage] = ()) -> str:
@@ -305,6 +329,121 @@ async def test_the_present_in_a_refusal_is_the_one_that_is_told() -> None:
     assert "06:49 (Europe/Madrid)" in await desk.ask("remind me at 24:10 to sleep")
 
 
+RECURRING: list[tuple[str, dict[str, Any]]] = [
+    # English
+    ("every Monday at 9 remind me to call Ana", {"cron": "0 9 * * 1"}),
+    ("Every Monday remind me at 9 to call Ana, please.", {"cron": "0 9 * * 1"}),
+    ("remind me on Mondays at 9 to call Ana", {"cron": "0 9 * * 1"}),
+    ("remind me every Monday and Thursday at 9:05 to call Ana", {"cron": "5 9 * * 1,4"}),
+    ("remind me every day at 8:30 to call Ana", {"cron": "30 8 * * *"}),
+    ("remind me daily at 7pm to call Ana", {"cron": "0 19 * * *"}),
+    ("remind me every evening at 8 to call Ana", {"cron": "0 20 * * *"}),
+    ("remind me every night at 12 to call Ana", {"cron": "0 0 * * *"}),
+    ("every weekday at 9 remind me to call Ana", {"cron": "0 9 * * 1-5"}),
+    ("remind me Monday to Friday at 9 to call Ana", {"cron": "0 9 * * 1-5"}),
+    ("remind me every weekend at 11 to call Ana", {"cron": "0 11 * * 6,0"}),
+    ("remind me every week on Friday at 17:00 to call Ana", {"cron": "0 17 * * 5"}),
+    ("remind me every 2 hours to call Ana", {"every": "2 hours"}),
+    ("remind me to call Ana every two weeks", {"every": "2 weeks"}),
+    ("remind me every other day to call Ana", {"every": "2 days"}),
+    ("every 1st of the month at 10 remind me to call Ana", {"cron": "0 10 1 * *"}),
+    ("remind me on the 15th of every month at 10 to call Ana", {"cron": "0 10 15 * *"}),
+    ("remind me every year on 1 May at 9 to call Ana", {"cron": "0 9 1 5 *"}),
+    ("remind me every Monday at 9 to call Ana until 31 December", {"cron": "0 9 * * 1", "until": "2026-12-31"}),
+    ("every day at 9, until Friday, remind me to call Ana", {"cron": "0 9 * * *", "until": "2026-12-04"}),
+    ("remind me every day at 9 to call Ana, 5 times", {"cron": "0 9 * * *", "times": 5}),
+    ("remind me every hour, three times, to call Ana", {"every": "1 hours", "times": 3}),
+    # Spanish
+    ("cada lunes a las 9 recuérdame call Ana", {"cron": "0 9 * * 1"}),
+    ("recuérdame los lunes y los jueves a las 9 call Ana", {"cron": "0 9 * * 1,4"}),
+    ("recuérdame todos los días a las 8:30 call Ana", {"cron": "30 8 * * *"}),
+    ("recuérdame cada noche a las 9 call Ana", {"cron": "0 21 * * *"}),
+    ("recuérdame de lunes a viernes a las 9 call Ana", {"cron": "0 9 * * 1-5"}),
+    ("recuérdame todos los días laborables a las 9 call Ana", {"cron": "0 9 * * 1-5"}),
+    ("recuérdame cada fin de semana a las 11 call Ana", {"cron": "0 11 * * 6,0"}),
+    ("recuérdame cada dos horas call Ana", {"every": "2 hours"}),
+    ("el día 1 de cada mes a las 10 recuérdame call Ana", {"cron": "0 10 1 * *"}),
+    ("recuérdame cada lunes a las 9 call Ana hasta el 31 de diciembre", {"cron": "0 9 * * 1", "until": "2026-12-31"}),
+    ("recuérdame todos los días a las 9 call Ana, 5 veces", {"cron": "0 9 * * *", "times": 5}),
+    # Portuguese
+    ("toda segunda às 9h me lembre de call Ana", {"cron": "0 9 * * 1"}),
+    ("me lembre nas segundas às 9h de call Ana", {"cron": "0 9 * * 1"}),
+    ("me lembre todos os dias às 8h30 de call Ana", {"cron": "30 8 * * *"}),
+    ("me lembre toda noite às 9 de call Ana", {"cron": "0 21 * * *"}),
+    ("me lembre de segunda a sexta às 9h de call Ana", {"cron": "0 9 * * 1-5"}),
+    ("me lembre todo dia útil às 9h de call Ana", {"cron": "0 9 * * 1-5"}),
+    ("me lembre a cada duas horas de call Ana", {"every": "2 hours"}),
+    ("me lembre no dia 1 de cada mês às 10h de call Ana", {"cron": "0 10 1 * *"}),
+    ("me lembre toda segunda-feira às 9h de call Ana até 31 de dezembro", {"cron": "0 9 * * 1", "until": "2026-12-31"}),
+    ("me lembre todos os dias às 9h de call Ana, 5 vezes", {"cron": "0 9 * * *", "times": 5}),
+]
+
+
+@pytest.mark.parametrize(("text", "how"), RECURRING)
+async def test_what_comes_again_is_booked_once_with_its_rhythm_and_its_end(text: str, how: dict[str, Any]) -> None:
+    desk = Desk()
+    reply = await desk.ask(text)
+    assert desk.recurring == [{"about": "call Ana", **how}]
+    assert not desk.booked
+    assert '"call Ana"' in reply
+    assert promises_to_return(reply)
+
+
+@pytest.mark.parametrize(
+    ("text", "reply"),
+    [
+        (
+            "every Monday at 9 remind me to send the report",
+            'I\'ll remind you every Monday: "send the report". The next one comes tomorrow, Monday 30 November, at 09:00'
+            " (America/Bogota).",
+        ),
+        (
+            "recuérdame cada lunes a las 9 enviar el informe, 5 veces",
+            'Te lo recordaré cada lunes, 5 veces más: "enviar el informe". El próximo llega mañana, lunes 30 de noviembre,'
+            " a las 09:00 (America/Bogota).",
+        ),
+        (
+            "me lembre a cada 2 horas de beber água até 31 de dezembro",
+            'Vou te lembrar a cada 2 horas, até 2026-12-31: "beber água". O próximo chega amanhã, segunda-feira, 30 de'
+            " novembro, às 09:00 (America/Bogota).",
+        ),
+    ],
+)
+async def test_what_comes_again_is_told_with_how_often_and_the_next_time(text: str, reply: str) -> None:
+    assert await Desk().ask(text) == reply
+
+
+async def test_the_hour_that_is_missing_is_asked_for_and_the_rhythm_stays() -> None:
+    desk, asked = Desk(), "remind me every Monday to send the report"
+    question = await desk.ask(asked)
+    await desk.ask("9", said(asked, question))
+    assert desk.recurring == [{"about": "send the report", "cron": "0 9 * * 1"}]
+
+
+async def test_a_rhythm_answers_the_question_for_the_time() -> None:
+    desk, asked = Desk(), "remind me to send the report"
+    question = await desk.ask(asked)
+    await desk.ask("every weekday at 9", said(asked, question))
+    assert desk.recurring == [{"about": "send the report", "cron": "0 9 * * 1-5"}]
+
+
+async def test_what_comes_again_is_listed_with_its_rhythm_and_cancelled_by_what_it_is_about() -> None:
+    report = {"id": 15, "about": "send the report", "local_time": "2026-11-30 09:00", "recurring": True}
+    desk = Desk(pending=[CALL_ANA, report | {"how_often": "0 9 * * 1", "times_left": 4}])
+    listed = await desk.ask("what is pending?")
+    assert listed.splitlines()[2] == (
+        '15. "send the report", tomorrow, Monday 30 November, at 09:00 (America/Bogota) (every Monday, 4 more times)'
+    )
+    assert await desk.ask("cancel the report") == 'Cancelled: "send the report".'
+    assert desk.cancelled == [15]
+
+
+async def test_a_rhythm_that_is_refused_is_said_to_be() -> None:
+    desk = Desk(refusal="every: '30 seconds' is too often, it may come once a minute at most. Nothing was booked.")
+    assert "nothing was booked" in await desk.ask("remind me every 30 seconds to blink")
+    assert desk.recurring == [{"about": "blink", "every": "30 seconds"}]
+
+
 QUESTIONS = [
     ("remind me to call Ana", "When?"),
     ("remind me later to call Ana", "When?"),
@@ -318,9 +457,14 @@ QUESTIONS = [
     ("recuérdame mañana llamar a Ana", "¿A qué hora"),
     ("me lembre de ligar para a Ana", "Quando?"),
     ("me lembre amanhã de ligar para a Ana", "A que horas"),
-    ("remind me every Monday at 9 to call Ana", "nothing that repeats"),
-    ("recuérdame cada lunes a las 9 llamar a Ana", "nada que se repita"),
-    ("me lembre todo dia às 9h de tomar o remédio", "nada que se repita"),
+    ("remind me every Monday to call Ana", "At what time"),
+    ("recuérdame todos los días llamar a Ana", "¿A qué hora"),
+    ("me lembre toda segunda de ligar para a Ana", "A que horas"),
+    ("remind me every third month at 9 to call Ana", "cannot book it that often"),
+    ("remind me every 2 days at 9 to call Ana", "cannot book it that often"),
+    ("remind me every month on the 99th at 9 to call Ana", "cannot book it that often"),
+    ("recuérdame cada 2 meses llamar a Ana", "No puedo programarlo así"),
+    ("me lembre a cada 3 meses de ligar para a Ana", "Não consigo agendar assim"),
 ]
 
 
@@ -330,6 +474,7 @@ async def test_what_is_missing_is_asked_for_and_nothing_is_booked(text: str, que
     reply = await desk.ask(text)
     assert question in reply
     assert not desk.booked
+    assert not desk.recurring
     assert not promises_to_return(reply)
 
 
@@ -600,7 +745,8 @@ async def test_a_reply_that_is_sent_back_is_not_answered_with_a_second_booking()
 
 def test_only_what_is_said_of_a_booking_promises_anything() -> None:
     promising = {name for name, said in SENTENCES.items() if any(promises_to_return(each) for each in said.values())}
-    assert promising == {"booked", "booked without a subject", "work"}
+    booked = {"booked", "booked without a subject", "booked again", "booked again without a subject"}
+    assert promising == booked | {"work"}
     assert all(promises_to_return(each) for name in promising for each in SENTENCES[name].values())
 
 
@@ -655,7 +801,7 @@ FRAGMENTS = """remind me|recuérdame|me lembre|avísame|lembre-me|tell me|in|en|
 |de ligar|tomorrow|mañana|amanhã|next|Tuesday|martes|terça|9|24|31|0|99|999999999999|2:5|9:30|25:61|5 pm|12 am|midnight|mediodía
 |meio-dia|half|media|meia|an hour|and a half|y media|e meia|hours|horas|minutos|days|months|semanas|years|December|de diciembre
 |de dezembro|2026-12-24|24/12|13/13|0/0/00|every|cada|todo dia|cancel|cancela|cancele|all|todo|12|what is pending|qué tengo pendiente
-|check|averigua|verifique|and|y|e|let me know|me avisas|me avise|hello|,|.|?|\n|quarter to|menos cuarto|the|1st|32nd|later|logo""".replace(
+|until|hasta|até|5 times|veces|every 2|weekday|todos los|dias|Monday|lunes|segunda|of every month|check|averigua|verifique|and|y|e|let me know|me avisas|me avise|hello|,|.|?|\n|quarter to|menos cuarto|the|1st|32nd|later|logo""".replace(
     "\n|", "|"
 ).split("|")
 
@@ -667,3 +813,4 @@ async def test_any_text_gets_an_answer_or_a_call_to_a_tool_on_offer(text: str) -
     assert await desk.ask(text)
     assert set(desk.cancelled) <= {12, 13}
     assert all(about for about, _, _ in desk.booked)
+    assert all(how["about"] and ("cron" in how) != ("every" in how) for how in desk.recurring)

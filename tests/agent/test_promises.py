@@ -35,6 +35,10 @@ You'll be notified when it is ready.
 You'll get a reminder at 9.
 You will receive a message from me at noon.
 You'll hear from me soon.
+Every Monday at 9 you get a reminder.
+Reminders are set for every weekday.
+Cada lunes a las 9 te escribo.
+Todo dia às 9h você recebe um lembrete.
 I'm on it; the answer comes here as soon as it is ready.
 I won't forget to remind you.
 No problem, I'll remind you tomorrow.
