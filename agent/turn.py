@@ -14,6 +14,7 @@ from agent.errors import NothingToSay
 from agent.phrases import phrase
 from agent.promises import names, promises_to_return
 from agent.prompt import TURN_RULES, history, instructions, last_words
+from agent.rhythm import rhythm, zone_for
 from agent.run import RETRIES, run
 from agent.speech import LONGEST, clean, repeats_instructions
 from agent.tools.cancel_followup import cancel_followup
@@ -155,7 +156,9 @@ async def what_stands(context: TurnContext) -> str:
         stands = [await get(connection, voice.tenant, id) for id in sorted(ids)]
     lines = []
     for found in filter(None, stands):
-        at, zone = local_time(found.booked_for, voice)
+        at, zone = local_time(found.booked_for, voice, zone_for(found, voice.zone))
         about = str(found.payload.get("about", ""))
+        if found.kind == "schedule":
+            about += f", {rhythm(found.payload, voice.language)}"
         lines.append(phrase("booked", voice.language, about=about, local_time=at, time_zone=zone))
     return "\n".join(lines)

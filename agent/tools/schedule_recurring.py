@@ -236,7 +236,7 @@ def _answer(context: TurnContext, booked: Booked, about: str, rule: Recurrence, 
     moved = []
     if isinstance(rule, ByCron):
         moved = [at for at in coming if rule.cron.next_run(at - timedelta(microseconds=1)).is_moved]
-    _, advice = context.assess(booked.due_at)
+    _, advice = context.assess(coming[-1] if coming else booked.due_at)
     return {
         "booked": True,
         "id": booked.id,

@@ -227,6 +227,23 @@ async def test_it_is_listed_with_how_often_and_when_it_ends_and_cancelled_like_a
     assert await pending(context) == []
 
 
+async def test_a_model_that_cannot_word_it_is_answered_for_with_what_stands(
+    database: Database, clock: MovableClock
+) -> None:
+    context = await a_turn_context(database, clock)
+    turn = await take(context, [again(cron="0 9 * * 1", times=5)], "")
+    assert turn.reply == "Booked: send the report, every Monday, 5 more times. 2026-11-30 09:00 (America/Bogota)"
+
+
+async def test_the_advice_is_for_the_last_time_that_is_told(database: Database, clock: MovableClock) -> None:
+    def assess(due: datetime) -> tuple[bool, str]:
+        return True, "Open this page once a week." if due > clock.at + timedelta(days=7) else ""
+
+    context = replace(await a_turn_context(database, clock), assess=assess)
+    turn = await take(context, [again(cron="0 9 * * 1")], "Done.")
+    assert turn.results[0]["how"] == "Open this page once a week."
+
+
 async def test_a_promise_may_name_what_recurs_and_one_that_booked_nothing_is_refused(
     database: Database, clock: MovableClock
 ) -> None:

@@ -11,6 +11,7 @@ from agent.phrases import phrase
 from app.commands import menu
 from app.inbox import GATHER
 from store.database import Database
+from tests.app.test_recurring import again
 from tests.app.test_telegram import FORUM, goes_by, hands_in, sends, update, with_bot
 from tests.support.clock import MovableClock
 from tests.support.house import House, a_config, a_house
@@ -88,6 +89,25 @@ async def test_one_is_cancelled_by_its_number_and_the_other_is_still_to_come(cha
     gone = f"Nothing with the number {first} is booked here. See /pending."
     assert await chat.hears(f"/cancel {first}") == gone
     assert f"{second}: call Bea" in await chat.hears("/pending")
+
+
+async def test_what_comes_again_is_listed_once_with_how_often_and_its_next_time_and_cancelled_by_its_number(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    script = Script(again(every="2 hours", times=3), "Lo anoto.")
+    async with telegram_faults() as faults:
+        told: dict[str, Any] = {"config": with_bot(), "telegram_api_url": faults.url}
+        async with a_house(database, tmp_path, script.model, clock, **told) as house:
+            chat = Chat(house, clock, faults, script)
+            await chat.hears("recuérdame cada 2 horas, tres veces, llamar a Ana")
+            (task,) = await house.tasks(kind="schedule")
+            line = f"• {task.id}: send the report. cada 2 horas, 3 veces más; próxima vez: 2026-11-29 11:00 (America/Bogota)"
+            assert line in (await chat.hears("/pending")).split("\n")
+            gone = "Cancelado: send the report. 2026-11-29 11:00 (America/Bogota)"
+            assert await chat.hears(f"/cancel {task.id}") == gone
+            assert await chat.hears("/pending") == "Aquí no hay nada programado."
+            await house.goes_by(clock, timedelta(hours=3))
+            assert await house.tasks() == []
 
 
 async def test_nobody_lists_or_cancels_what_another_chat_or_topic_has_booked(chat: Chat) -> None:

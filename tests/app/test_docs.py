@@ -192,7 +192,7 @@ def test_the_offline_stand_in_reads_what_its_page_says_it_does() -> None:
         for label, *cells in table
         for words, language in zip(cells, ("en", "es", "pt"), strict=True)
     }
-    assert len(expected) == 18
+    assert len(expected) == 24
     requests = {words: read(words, "en", datetime(2026, 7, 1, 10)) for words in expected}  # noqa: DTZ001 - a wall time
     assert {words: (request.kind, request.language) for words, request in requests.items()} == expected
 

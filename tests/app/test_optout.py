@@ -8,6 +8,7 @@ import pytest
 
 from channels.whatsapp.reconcile import LOOKS
 from store.database import Database
+from tests.app.test_recurring import again
 from tests.app.test_whatsapp import PUBLIC, REMINDER, Office, an_office, has_not_found, is_lost
 from tests.support.clock import MovableClock
 from tests.support.model import books
@@ -54,6 +55,18 @@ async def test_what_is_pending_is_cancelled_and_that_is_confirmed_once(office: O
     assert {task.state for task in await office.house.tasks()} == {"cancelled"}
     assert office.sent[3:] == [GONE]
     assert len(office.script.asked) == asked, "no model is asked"
+
+
+async def test_what_comes_again_ends_with_it(
+    database: Database, tmp_path: Path, clock: MovableClock, twilio: TwilioServer
+) -> None:
+    async with an_office(database, tmp_path, clock, twilio, again(every="2 hours"), "Booked.") as office:
+        await office.hears("remind me every 2 hours to send the report")
+        await office.hears("STOP")
+        await office.goes_by(timedelta(hours=5))
+        (task,) = await office.house.tasks(kind="schedule")
+        assert (task.state, await office.house.tasks()) == ("cancelled", [])
+        assert office.sent == ["Booked.", GONE]
 
 
 async def test_whoever_writes_afterwards_is_answered_but_nothing_can_be_booked(

@@ -396,3 +396,42 @@ async def test_what_it_says_books_nothing_however_often(
         assert set(told) == {f"Reminder: {about}."}
         assert len(await house.tasks()) == 10
         assert len(await house.tasks(kind="schedule")) == 1
+
+
+async def test_without_a_model_it_is_booked_said_listed_and_cancelled(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    async with a_house(database, tmp_path, clock=clock) as house:
+        conversation = await book(house, "every Monday at 9 remind me to send the report")
+        assert await house.heard(conversation) == [
+            'I\'ll remind you every Monday: "send the report". The next one comes tomorrow, Monday 30 November, at 09:00'
+            " (America/Bogota)."
+        ]
+        await comes_to(house, clock, NINE)
+        assert (await house.until_heard(conversation, 2))[1] == "Reminder: send the report."
+        await house.says("what is pending?")
+        listed = (await house.until_heard(conversation, 3))[2]
+        assert '"send the report", on Monday 7 December at 09:00 (America/Bogota) (every Monday)' in listed
+        clock.move(timedelta(minutes=5))
+        await house.says("cancel the report")
+        assert (await house.until_heard(conversation, 4))[3] == 'Cancelled: "send the report".'
+        assert (await recurs(house)).state == "cancelled"
+
+
+async def test_one_in_the_chat_is_changed_and_the_next_comes_at_its_new_time(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    script = Script(again(), "Booked.")
+    async with a_house(database, tmp_path, script.model, clock) as house:
+        conversation = await book(house)
+        old = await recurs(house)
+        script._lines[:] = [again(cron="0 8 * * *", replaces=old.id), "Changed: I will remind you every day at 8."]
+        clock.move(timedelta(minutes=5))
+        await house.says("make that 8")
+        await house.until_heard(conversation, 2)
+        states = {task.state: task.booked_for for task in await house.tasks(kind="schedule")}
+        assert states == {"cancelled": NINE, "scheduled": NINE - timedelta(hours=1)}
+        await comes_to(house, clock, NINE - timedelta(hours=1))
+        await house.until_heard(conversation, 3)
+        await house.goes_by(clock, timedelta(hours=2))
+        assert len(await said(house, conversation)) == 1
