@@ -1,5 +1,6 @@
 """Something that comes again, whole: booked in the chat, said at each of its times, changed, and ended."""
 
+import asyncio
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from tests.support.claims import take
 from tests.support.clock import MovableClock
 from tests.support.house import House, a_house
 from tests.support.model import Script
-from tests.support.wait import eventually
+from tests.support.wait import eventually, waits_for_a_lock
 
 DAILY = {"cron": "0 9 * * *"}
 NINE = datetime(2026, 11, 30, 14, tzinfo=UTC)
@@ -252,6 +253,33 @@ async def test_cancelled_it_comes_no_more_nor_does_what_of_it_is_not_said_yet(
         assert (await recurs(house)).state == "cancelled"
         await house.goes_by(clock, 2 * DAY)
         assert await said(house, conversation) == []
+
+
+async def test_cancelled_while_one_of_it_is_being_booked_that_one_is_cancelled_too(
+    database: Database, tmp_path: Path, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with a_house(database, tmp_path, Script(again(), "Booked.").model, clock) as house:
+        conversation = await book(house)
+    clock.set(NINE)
+    at_the_door, gate, go_on = asyncio.Event(), asyncio.Event(), schedules.go_on
+
+    async def waits(*given: Any, **more: Any) -> str:
+        at_the_door.set()
+        await gate.wait()
+        return await go_on(*given, **more)
+
+    monkeypatch.setattr(schedules, "go_on", waits)
+    async with a_house(database, tmp_path, clock=clock, poll=False) as house:
+        (claimed,) = await take(database, clock)
+        booking = asyncio.ensure_future(performer(house.service)(claimed))
+        await at_the_door.wait()
+        cancelling = asyncio.create_task(_cancel(house.service, "acme", conversation, claimed.id))
+        await eventually(lambda: waits_for_a_lock(database))
+        gate.set()
+        await booking
+        assert await cancelling == "cancelled"
+        (one,) = await house.tasks()
+        assert ((await recurs(house)).state, one.state) == ("cancelled", "cancelled")
 
 
 async def test_a_customer_who_wants_nothing_more_ends_it(
