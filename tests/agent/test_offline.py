@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic_ai import Agent, ModelRetry
+from pydantic_ai import Agent, ModelRetry, Tool
 from pydantic_ai.messages import (
     AgentStreamEvent,
     ModelMessage,
@@ -97,10 +97,11 @@ class Desk:
         return {"cancelled": [] if self.raced else [id], "raced": [id] if self.raced else [], "about": about}
 
     def agent(self, language: str = "English (en)", instructions: str = INSTRUCTIONS) -> Agent[None, str]:
+        tools = (self.schedule_followup, self.schedule_recurring, self.list_followups, self.cancel_followup)
         return Agent(
             offline_model(),
             instructions=instructions.format(language=language),
-            tools=[self.schedule_followup, self.schedule_recurring, self.list_followups, self.cancel_followup],
+            tools=[Tool(tool, sequential=True) for tool in tools],  # as those of the agent that answers
         )
 
     async def ask(self, text: str, history: Sequence[ModelMessage] = ()) -> str:
