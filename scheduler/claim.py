@@ -1,6 +1,6 @@
 """Claiming: taking due tasks so that nobody else does.
 
-Three statements, for tasks that speak, for tasks that are to be written, and for those that need something which not every
+Three statements, for tasks that speak, for tasks that are to be written (in time, or in the background), and for those that need something which not every
 worker has; each can be pasted into psql.
 
 To speak, a task needs its conversation's lane. The statement goes in steps, and the order of the steps is the point:
@@ -43,7 +43,7 @@ NO_ELDER = f"""
 case when t.kind = 'turn' then true else not exists (
     select from tasks elder
      where elder.bucket = t.bucket and elder.tenant = t.tenant and elder.conversation = t.conversation
-       and elder.state in ('scheduled', 'firing') and not elder.lane and elder.hold is null
+       and elder.state in ('scheduled', 'firing') and elder.kind <> 'schedule' and not elder.lane and elder.hold is null
        and (elder.due_at, elder.id) < (t.due_at, t.id)
        and elder.booked_for > elder.created_at
        and elder.due_at > {NOW} - cast(:patience as interval)) end
@@ -115,13 +115,13 @@ select {CLAIMED} from claimed order by due_at, id
 """
 
 
-def _to_write(of: str, most: int) -> str:
+def _to_write(of: str, most: int, is_timed: bool) -> str:
     return f"""
 with due as materialized (
     select t.bucket, t.tenant, t.due_at, t.id
       from tasks t
      where t.state = 'scheduled' and t.hold is null and not t.lane and t.needs is null and t.due_at <= {NOW}
-       and (t.booked_for > t.created_at) = :is_timed and {NOT_FULL} {of.format("t")}
+       and t.booked_for {">" if is_timed else "<="} t.created_at and {NOT_FULL} {of.format("t")}
      order by t.due_at, t.id
      limit {most}
        for update skip locked),
@@ -153,10 +153,10 @@ EVERYWHERE, IN_BUCKET = "", "and {0}.bucket = :bucket"
 
 
 @functools.cache
-def claim_statement(*, to_speak: bool, in_bucket: bool, most: int) -> str:
+def claim_statement(pool: Pool, *, in_bucket: bool, most: int) -> str:
     """Return the statement that claims at most `most` tasks, a power of two, or as many fewer as it is given."""
     of = IN_BUCKET if in_bucket else EVERYWHERE
-    return _to_speak(of, most) if to_speak else _to_write(of, most)
+    return _to_speak(of, most) if pool == "speak" else _to_write(of, most, pool == "timed")
 
 
 @functools.cache
@@ -175,15 +175,27 @@ select bucket from tasks where state = 'scheduled' and hold is null and due_at <
 NEXT_DUE = f"""
 select {NOW} as now,
        (select min(due_at) from tasks where state = 'scheduled' and hold is null and lane) as to_speak,
-       (select min(due_at) from tasks where state = 'scheduled' and hold is null and not lane and needs is null) as to_write,
+       (select min(due_at) from tasks
+         where state = 'scheduled' and hold is null and not lane and needs is null and booked_for > created_at) as timed,
+       (select min(due_at) from tasks
+         where state = 'scheduled' and hold is null and not lane and needs is null and booked_for <= created_at) as background,
        (select min(due_at) from tasks where state = 'scheduled' and hold is null and needs is not null) as with_needs,
        (select min(due_at) from tasks
          where state = 'scheduled' and hold is null and lane and due_at > {NOW}) as to_speak_later,
        (select min(due_at) from tasks
-         where state = 'scheduled' and hold is null and not lane and needs is null and due_at > {NOW}) as to_write_later,
+         where state = 'scheduled' and hold is null and not lane and needs is null and booked_for > created_at
+           and due_at > {NOW}) as timed_later,
+       (select min(due_at) from tasks
+         where state = 'scheduled' and hold is null and not lane and needs is null and booked_for <= created_at
+           and due_at > {NOW}) as background_later,
        (select min(due_at) from tasks
          where state = 'scheduled' and hold is null and needs is not null and due_at > {NOW}) as with_needs_later
 """
+
+
+def full(held: Mapping[str, int], limit: int) -> list[str]:
+    """Return the tenants that hold their share, when at most `limit` tasks are claimed."""
+    return [tenant for tenant, count in held.items() if count + 1 > 2 * limit - 1]
 
 
 async def claim(
@@ -208,7 +220,7 @@ async def claim(
         "lease": lease,
         "slots": limit,
         "free": 2 * limit,
-        "full": [tenant for tenant, count in held.items() if count + 1 > 2 * limit - 1],
+        "full": full(held, limit),
         "busy": list(held),
         "held": list(held.values()),
     }
@@ -216,10 +228,8 @@ async def claim(
         given["bucket"] = bucket
     if pool == "speak":
         given["patience"] = PATIENCE
-    else:
-        given["is_timed"] = pool == "timed"
     most = 1 << max(limit - 1, 0).bit_length()
-    statement = claim_statement(to_speak=pool == "speak", in_bucket=bucket is not None, most=most)
+    statement = claim_statement(pool, in_bucket=bucket is not None, most=most)
     return [task_of(row) for row in await connection.execute(sql(statement), given)]
 
 
@@ -257,7 +267,8 @@ class NextDue:
 
     now: datetime
     to_speak: datetime | None
-    to_write: datetime | None
+    timed: datetime | None
+    background: datetime | None
     with_needs: datetime | None
     later: datetime | None
     """The first that is not due yet."""
@@ -270,5 +281,6 @@ class NextDue:
 async def next_due(connection: AsyncConnection, clock: Clock) -> NextDue:
     """Look what is due and what will be next."""
     row = (await connection.execute(sql(NEXT_DUE), {"now": clock.override()})).one()
-    later = [at for at in (row.to_speak_later, row.to_write_later, row.with_needs_later) if at is not None]
-    return NextDue(row.now, row.to_speak, row.to_write, row.with_needs, min(later, default=None))
+    later = [row.to_speak_later, row.timed_later, row.background_later, row.with_needs_later]
+    first = min((at for at in later if at is not None), default=None)
+    return NextDue(row.now, row.to_speak, row.timed, row.background, row.with_needs, first)

@@ -77,11 +77,14 @@ select {_SHOWN}
  order by t.id
 """
 
-# Two questions, since there are two indexes of what is due. What needs something may wait for whoever has it.
+# Three questions, since there are three indexes of what is due. What needs something may wait for whoever has it.
 OLDEST_DUE = f"""
 select extract(epoch from {NOW} - least(
            (select min(due_at) from tasks where state = 'scheduled' and hold is null and lane),
-           (select min(due_at) from tasks where state = 'scheduled' and hold is null and not lane and needs is null)))
+           (select min(due_at) from tasks
+             where state = 'scheduled' and hold is null and not lane and needs is null and booked_for > created_at),
+           (select min(due_at) from tasks
+             where state = 'scheduled' and hold is null and not lane and needs is null and booked_for <= created_at)))
 """
 
 

@@ -14,7 +14,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -22,7 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler import recovery, retention, settle
 from scheduler.batch import Batch
-from scheduler.claim import claim, claim_with_needs, due_buckets, next_due
+from scheduler.claim import claim, claim_with_needs, due_buckets, full, next_due
 from scheduler.clock import Clock
 from scheduler.errors import LostClaim, TryAgain
 from scheduler.lease import renew
@@ -43,6 +43,9 @@ WHILE_WAITING = 0.5
 AFTER_TROUBLE = 1.0
 CLAIMS = 20
 """At most so many in a row of one pool, before the others are looked at and what the dead held is recovered."""
+RESTS = 3
+"""Where a tenant holds its share and has much more due, to look for what others have walks through all of it: it rests so many
+times as long as that has taken."""
 HOUR = timedelta(hours=1)
 
 
@@ -84,6 +87,8 @@ class Poller:
         self._keeper: asyncio.Task[None] | None = None
         self._cleaner: asyncio.Task[None] | None = None
         self._recovered_at = float("-inf")
+        self._walks_again_at: dict[Pool, float] = {}
+        """When what is due is next walked through for others than those who hold their share, by `time.monotonic()`."""
         self._is_unsure = False
         """Whether a claim may have been made whose answer never came."""
         self.beat_at: float | None = None
@@ -141,9 +146,8 @@ class Poller:
         is_any_claimed = False
         asked_at = time.monotonic()
         due = await next_due(connection, self._clock)
-        pools: list[Pool] = ["speak"] if due.is_due(due.to_speak) else []
-        if due.is_due(due.to_write):
-            pools += ["timed", "background"]
+        each: dict[Pool, datetime | None] = {"speak": due.to_speak, "timed": due.timed, "background": due.background}
+        pools = [pool for pool, at in each.items() if due.is_due(at)]
         is_any_due = bool(pools) or due.is_due(due.with_needs)
         buckets = await due_buckets(connection, self._clock) if is_any_due and self._by_bucket else [None]
         for bucket in buckets:
@@ -155,6 +159,9 @@ class Poller:
             return 0.0
         if due.is_due(due.to_speak):
             pause = min(pause, WHILE_WAITING)
+        if pools and self._walks_again_at:
+            left = min(self._walks_again_at.values()) - time.monotonic()
+            pause = min(pause, left) if left > 0 else pause
         # By now the database's clock has gone on.
         return min(pause, (due.later - due.now).total_seconds() - time.monotonic() + asked_at) if due.later else pause
 
@@ -173,8 +180,14 @@ class Poller:
             how = (connection, self._clock, self.name, self._lease)
             if with_needs:
                 claimed = await claim_with_needs(*how, limit, self._offers, bucket)
+            elif not full(held, limit):
+                claimed = await claim(*how, pool, limit, held, bucket)
+            elif (began := time.monotonic()) < self._walks_again_at.get(pool, began):
+                return turn > 0
             else:
                 claimed = await claim(*how, pool, limit, held, bucket)
+                ended = time.monotonic()
+                self._walks_again_at[pool] = ended + RESTS * (ended - began)
             for task in claimed:
                 self._running[task] = asyncio.create_task(self._run(task), name=f"task {task.id}")
             if not claimed or len(claimed) < limit // 2:  # no tenant gets all that is free

@@ -142,10 +142,20 @@ tasks = Table(
         postgresql_where=text("state = 'scheduled' and hold is null and lane"),
     ),
     Index(
-        "tasks_due_to_work",
+        "tasks_due_timed",
         "due_at",
         "id",
-        postgresql_where=text("state = 'scheduled' and hold is null and not lane and needs is null"),
+        postgresql_where=text(
+            "state = 'scheduled' and hold is null and not lane and needs is null and booked_for > created_at"
+        ),
+    ),
+    Index(
+        "tasks_due_background",
+        "due_at",
+        "id",
+        postgresql_where=text(
+            "state = 'scheduled' and hold is null and not lane and needs is null and booked_for <= created_at"
+        ),
     ),
     Index(
         "tasks_due_with_needs",

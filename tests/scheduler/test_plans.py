@@ -23,7 +23,7 @@ from scheduler.hold import RELEASE
 from scheduler.lease import RENEW
 from scheduler.recovery import HOLDERS, RECOVER
 from scheduler.settle import END, GIVE_BACK, KEEP_TEXT
-from scheduler.task import ACTIVE, TROUBLED
+from scheduler.task import ACTIVE, TROUBLED, Pool
 from store.database import Database, bucket_of
 from tests.support.factories import a_conversation
 
@@ -94,27 +94,33 @@ async def plan_in_the_long_run(connection: AsyncConnection, statement: str, give
 QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
     (
         "claim to speak",
-        claim_statement(to_speak=True, in_bucket=False, most=32),
+        claim_statement("speak", in_bucket=False, most=32),
         {**CLAIM, "patience": PATIENCE},
         ["tasks_due_to_speak", "tasks_pending_in_conversation"],
     ),
     (
         "claim to write",
-        claim_statement(to_speak=False, in_bucket=False, most=32),
-        {**CLAIM, "is_timed": True},
-        ["tasks_due_to_work", "tasks_pkey"],
+        claim_statement("timed", in_bucket=False, most=32),
+        CLAIM,
+        ["tasks_due_timed", "tasks_pkey"],
+    ),
+    (
+        "claim work in the background",
+        claim_statement("background", in_bucket=False, most=32),
+        CLAIM,
+        ["tasks_due_background", "tasks_pkey"],
     ),
     (
         "claim to speak in a bucket",
-        claim_statement(to_speak=True, in_bucket=True, most=32),
+        claim_statement("speak", in_bucket=True, most=32),
         {**CLAIM, "patience": PATIENCE, "bucket": BUCKET},
         ["tasks_pending_in_conversation"],
     ),
     (
         "claim to write in a bucket",
-        claim_statement(to_speak=False, in_bucket=True, most=32),
-        {**CLAIM, "is_timed": True, "bucket": BUCKET},
-        ["tasks_due_to_work"],
+        claim_statement("timed", in_bucket=True, most=32),
+        {**CLAIM, "bucket": BUCKET},
+        ["tasks_due_timed"],
     ),
     (
         "claim with needs",
@@ -122,7 +128,12 @@ QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
         {**{name: CLAIM[name] for name in ("now", "worker", "lease", "slots")}, "offers": ["schedule:a", "schedule:b"]},
         ["tasks_due_with_needs", "tasks_pkey"],
     ),
-    ("next due", NEXT_DUE, {"now": None}, ["tasks_due_to_speak", "tasks_due_to_work", "tasks_due_with_needs"]),
+    (
+        "next due",
+        NEXT_DUE,
+        {"now": None},
+        ["tasks_due_to_speak", "tasks_due_timed", "tasks_due_background", "tasks_due_with_needs"],
+    ),
     (
         "end",
         END,
@@ -159,7 +170,7 @@ QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
     ("keep text", KEEP_TEXT, {**BASE, "words": "words"}, ["tasks_pkey"]),
     ("recover", RECOVER, {"now": None, "gone": ["w"], "batch": 500}, ["tasks_claimed", "tasks_pkey"]),
     ("who holds", HOLDERS, {}, ["tasks_claimed"]),
-    ("oldest due", OLDEST_DUE, {"now": None}, ["tasks_due_to_speak", "tasks_due_to_work"]),
+    ("oldest due", OLDEST_DUE, {"now": None}, ["tasks_due_to_speak", "tasks_due_timed", "tasks_due_background"]),
     (
         "cancel",
         CANCEL,
@@ -261,10 +272,15 @@ async def test_a_claim_that_is_planned_once_begins_with_what_is_due_however_many
 ) -> None:
     async with peopled.transaction() as connection:
         await connection.execute(text("set local plan_cache_mode = force_generic_plan"))  # as the poller has it
-        for to_speak, index in ((True, "tasks_due_to_speak"), (False, "tasks_due_to_work")):
+        pools: list[tuple[Pool, str]] = [
+            ("speak", "tasks_due_to_speak"),
+            ("timed", "tasks_due_timed"),
+            ("background", "tasks_due_background"),
+        ]
+        for pool, index in pools:
             for most in (1, 32, 1024):
-                given = {**CLAIM, "patience": PATIENCE} if to_speak else {**CLAIM, "is_timed": True}
-                statement = claim_statement(to_speak=to_speak, in_bucket=False, most=most)
+                given = {**CLAIM, "patience": PATIENCE} if pool == "speak" else CLAIM
+                statement = claim_statement(pool, in_bucket=False, most=most)
                 plan = await plan_in_the_long_run(connection, statement, given)
                 assert f"using {index} on tasks t " in plan, plan
                 assert "Seq Scan" not in plan, plan

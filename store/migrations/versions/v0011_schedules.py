@@ -14,7 +14,8 @@ ALTER TABLE tasks
     CHECK (kind in ('function', 'schedule') or (conversation is not null and channel is not null)),
   ADD CONSTRAINT tasks_no_lane_with_needs_check CHECK (needs is null or not lane);
 DROP INDEX tasks_due_to_work;
-CREATE INDEX tasks_due_to_work ON tasks (due_at, id) WHERE state = 'scheduled' and hold is null and not lane and needs is null;
+CREATE INDEX tasks_due_timed ON tasks (due_at, id) WHERE state = 'scheduled' and hold is null and not lane and needs is null and booked_for > created_at;
+CREATE INDEX tasks_due_background ON tasks (due_at, id) WHERE state = 'scheduled' and hold is null and not lane and needs is null and booked_for <= created_at;
 CREATE INDEX tasks_due_with_needs ON tasks (due_at, id) WHERE state = 'scheduled' and hold is null and needs is not null;
 CREATE INDEX tasks_schedules ON tasks (bucket, tenant, key) WHERE kind = 'schedule';
 """
@@ -23,7 +24,8 @@ DOWN = """
 delete from tasks where kind = 'schedule';
 drop index tasks_schedules;
 drop index tasks_due_with_needs;
-drop index tasks_due_to_work;
+drop index tasks_due_background;
+drop index tasks_due_timed;
 alter table tasks drop constraint tasks_no_lane_with_needs_check, drop constraint tasks_talk_has_an_origin_check, drop constraint tasks_kind_check;
 alter table tasks
   add constraint tasks_kind_check check (kind in ('turn', 'followup', 'notice', 'function')),
