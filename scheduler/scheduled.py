@@ -401,13 +401,21 @@ class Scheduler:
             self._signals.discard(signal)
 
     async def _call(self, task: ScheduledTask, run: ScheduledRun) -> str | None:
-        """Run a handler; return what went wrong, in words for the operator."""
+        """Run a handler; return what went wrong, in words for the operator. Whatever it raises, it has had its run.
+
+        Where it was told to end and swallowed that, the run's signal is set.
+        """
         try:
             takes_run = bool(inspect.signature(task.handler).parameters)
             await (task.handler(run) if takes_run else task.handler())  # type: ignore[call-arg]
-        except Exception as problem:
+        except (Exception, SystemExit, asyncio.CancelledError) as problem:
+            if isinstance(problem, asyncio.CancelledError) and _is_told_to_end():
+                raise
             log.exception("the schedule %s failed at %s", task.id, _iso(run.scheduled_at))
-            return f"{type(problem).__name__}: {problem}".encode("utf-8", "replace").decode().replace("\0", "")[:500]
+            return _words(problem)
+        finally:
+            if _is_told_to_end():
+                run.signal.set()
         return None
 
     # ---- Running what is durable
@@ -529,6 +537,21 @@ class Scheduler:
             return mine is not None
         async with self._engine.database.transaction() as connection:
             return await schedules.forget(connection, self._clock, id)
+
+
+def _is_told_to_end() -> bool:
+    """Tell whether somebody has cancelled the work at hand; a CancelledError may also come from what a handler awaits."""
+    work = asyncio.current_task()
+    return work is not None and work.cancelling() > 0
+
+
+def _words(problem: BaseException) -> str:
+    """Return an error as the database can keep it, though it cannot say what it is."""
+    try:
+        words = f"{type(problem).__name__}: {problem}"
+    except Exception:
+        words = type(problem).__name__
+    return words.encode("utf-8", "replace").decode().replace("\0", "")[:500]
 
 
 def _lines(todo: Plan, policy: str) -> list[tuple[str, str]]:

@@ -150,6 +150,22 @@ async def test_a_handler_that_fails_is_logged_and_comes_again(
     assert "fails failed at 2026-11-29T14:01:00.000Z" in caplog.text
 
 
+async def test_a_handler_that_awaits_what_was_cancelled_comes_again(clock: MovableClock) -> None:
+    runs: list[datetime] = []
+    scheduler = Scheduler(time_zone="UTC", clock=clock)
+
+    @scheduler.every("1m")
+    async def awaits_what_was_cancelled(run: ScheduledRun) -> None:
+        runs.append(run.scheduled_at)
+        raise asyncio.CancelledError
+
+    async with running(scheduler):
+        await move(clock, timedelta(), START + MINUTE)
+        await move(clock, MINUTE, START + 2 * MINUTE)
+        await move(clock, MINUTE, START + 3 * MINUTE)
+    assert runs == [START + MINUTE, START + 2 * MINUTE]
+
+
 async def test_without_a_database_what_is_durable_is_kept_in_memory_and_a_warning_says_so_once(
     clock: MovableClock, caplog: pytest.LogCaptureFixture
 ) -> None:

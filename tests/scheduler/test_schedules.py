@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -358,6 +358,59 @@ async def test_a_handler_that_fails_is_told_and_the_next_slot_comes(
             ("ran", "2026-11-29T14:01:00.000Z: ValueError: out of paper"),
             ("ran", "2026-11-29T14:02:00.000Z"),
         ]
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [(asyncio.CancelledError(), "CancelledError: "), (SystemExit(3), "SystemExit: 3"), (Mute(), "Mute")],
+)
+async def test_whatever_a_handler_raises_it_has_had_its_run(
+    database: Database, database_url: str, clock: MovableClock, problem: BaseException, words: str
+) -> None:
+    runs: list[datetime] = []
+
+    async def raises(run: ScheduledRun) -> None:
+        runs.append(run.scheduled_at)
+        raise problem
+
+    async with a_replica(database_url, clock, lambda scheduler: scheduler.every("1m", raises, id="sync")) as replica:
+        for number in range(1, 4):
+            clock.move(MINUTE)
+            replica.signals.hint(DUE)
+            await eventually(partial(is_planned_for, database, START + (number + 1) * MINUTE))
+        stored = await row(database)
+    assert runs == [START + number * MINUTE for number in (1, 2, 3)]
+    assert (stored["state"], stored["error"]) == ("scheduled", words)
+
+
+async def test_a_catch_up_whose_handler_swallows_that_its_claim_is_lost_runs_no_further(
+    database: Database, database_url: str, clock: MovableClock
+) -> None:
+    runs: list[ScheduledRun] = []
+
+    async def swallows(run: ScheduledRun) -> None:
+        runs.append(run)
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    async with a_replica(
+        database_url,
+        clock,
+        lambda scheduler: scheduler.every("1m", swallows, id="sync", missed="catch-up", lease="1s"),
+    ) as replica:
+        clock.move(5 * MINUTE)
+        replica.signals.hint(DUE)
+        await eventually(lambda: len(runs) == 1)
+        async with database.transaction() as connection:
+            await connection.execute(text("update tasks set fence = fence + 1"))
+        await eventually(lambda: not replica.poller._running)
+        assert runs[0].signal.is_set()
+    assert [run.scheduled_at for run in runs] == [START + MINUTE]
 
 
 async def test_another_time_is_planned_anew_and_nothing_of_the_old_is_missed(
