@@ -301,8 +301,9 @@ class Scheduler:
     async def start(self, engine: Engine | None = None) -> None:
         """Begin to run what is registered. Without an engine durable schedules are kept in memory, and a warning says so.
 
-        Raises sqlalchemy.exc.SQLAlchemyError when they cannot be stored.
+        What runs already begins anew. Raises sqlalchemy.exc.SQLAlchemyError when they cannot be stored.
         """
+        await self.stop()
         self._engine, self._is_running = engine, True
         if engine is not None:
             self._clock = engine.clock
@@ -383,7 +384,8 @@ class Scheduler:
             self._tokens += 1
             with self._signalled() as signal:
                 await self._call(task, ScheduledRun(task.id, slot, self._tokens, False, signal, self._send))
-            return task in self._plain or self._durable.get(task.id) is task  # else its handler has cancelled it
+            # Else it was stopped, though the handler would not hear of it; or the handler has cancelled it.
+            return not _is_told_to_end() and (task in self._plain or self._durable.get(task.id) is task)
 
         await keep(task.schedule.recurrence, self._present, run, tell)
 

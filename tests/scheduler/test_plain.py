@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pytest
+from sqlalchemy.exc import SQLAlchemyError
 
 from scheduler.plain import Present
-from scheduler.scheduled import ScheduledRun, Scheduler
+from scheduler.scheduled import Engine, ScheduledRun, Scheduler
 from store.database import Database
+from store.signals import Signals
 from tests.support.clock import MovableClock
 from tests.support.wait import eventually
 
@@ -208,6 +210,64 @@ async def test_stopped_a_run_is_told_and_started_again_it_goes_on(clock: Movable
             clock.move(MINUTE)
             await eventually(partial(_has, signals, number))
         assert signals[-1].is_set()
+
+
+async def test_a_handler_that_swallows_that_it_is_stopped_does_not_keep_the_scheduler_from_it(
+    clock: MovableClock,
+) -> None:
+    begun = asyncio.Event()
+    scheduler = Scheduler(time_zone="UTC", clock=clock)
+
+    @scheduler.every("1m")
+    async def swallows() -> None:
+        begun.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    await scheduler.start()
+    await move(clock, timedelta(), START + MINUTE)
+    clock.move(MINUTE)
+    await begun.wait()
+    async with asyncio.timeout(5):
+        await scheduler.stop()
+    assert not [work for work in asyncio.all_tasks() if work.get_name().startswith("schedule")]
+
+
+async def test_started_twice_each_comes_once_all_the_same(clock: MovableClock) -> None:
+    runs: list[datetime] = []
+    scheduler = Scheduler(time_zone="UTC", clock=clock)
+
+    @scheduler.every("1m")
+    async def heartbeat(run: ScheduledRun) -> None:
+        runs.append(run.scheduled_at)
+
+    await scheduler.start()
+    async with running(scheduler):
+        await move(clock, timedelta(), START + MINUTE)
+        await move(clock, MINUTE, START + 2 * MINUTE)
+    assert runs == [START + MINUTE]
+    assert not [work for work in asyncio.all_tasks() if work.get_name().startswith("schedule")]
+
+
+async def test_a_start_that_the_database_cut_off_may_be_done_again(database: Database, clock: MovableClock) -> None:
+    runs: list[datetime] = []
+    scheduler = Scheduler(time_zone="UTC")
+
+    async def notes(run: ScheduledRun) -> None:
+        runs.append(run.scheduled_at)
+
+    scheduler.every("1m", notes)
+    scheduler.every("1m", notes, id="durable")
+    nobody = Database("postgresql+psycopg://postgres@127.0.0.1:1/none")
+    signals = Signals(database)
+    with pytest.raises(SQLAlchemyError):
+        await scheduler.start(Engine(nobody, clock, signals, SECOND))
+    await scheduler.start(Engine(database, clock, signals, SECOND))
+    await move(clock, timedelta(), START + MINUTE)
+    await move(clock, MINUTE, START + 2 * MINUTE)
+    assert runs == [START + MINUTE]
+    await scheduler.stop()
+    await nobody.close()
 
 
 async def test_registered_while_it_runs_it_begins(clock: MovableClock) -> None:
