@@ -47,15 +47,12 @@ async def come_back(service: Service, task: Task) -> None:
             before=conversation.last_seq + 1,
             limit=tenant.agent.history,
         )
-    if task.text is not None:
+    words = str(task.payload["words"]) if task.text is None and task.lane else task.text
+    if words is not None:
         lateness = (task.claimed_at - task.booked_for).total_seconds()
         service.counts.lateness.labels(task.tenant, conversation.channel).observe(max(lateness, 0))
         kind: Kind = "notice" if task.kind == "notice" else "followup"
-        await Speech(service, tenant, conversation, task, task.text, kind=kind).say()
-        return
-    if "words" in task.payload:  # somebody has written it already
-        async with service.database.transaction() as connection:
-            await settle.keep_text(connection, service.clock, task, str(task.payload["words"]))
+        await Speech(service, tenant, conversation, task, words, kind=kind).say()
         return
     about, is_work = str(task.payload.get("about", "")), bool(task.payload.get("is_work"))
     language = str(task.payload.get("language") or tenant.languages[0])

@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from app.application import ApplicationError, load
 from app.engine import engine_of
+from scheduler.claim import claim
 from scheduler.idle import Silence
 from scheduler.scheduled import ScheduledRun, Scheduler
 from store.database import Database
@@ -96,6 +97,23 @@ async def test_what_a_schedule_says_goes_out_once_in_the_conversation_however_of
         for words in ("", "  \0", "x" * 16_001):
             with pytest.raises(ValueError, match="1 to 16000 characters"):
                 await run.send(received.conversation, words, tenant="acme")
+
+
+async def test_what_a_run_says_one_after_another_is_said_in_that_order(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    async with a_house(database, tmp_path, Script("Hello.").model, clock) as house:
+        conversation = (await house.says("hello")).conversation
+        await house.until_heard(conversation, 1)
+    async with a_house(database, tmp_path, Script().model, clock, poll=False) as house:
+        run = ScheduledRun("digest", clock.at, 1, False, asyncio.Event(), engine_of(house.service, MINUTE).send)
+        for words in ("one", "two"):
+            await run.send(conversation, words, tenant="acme")
+        async with database.transaction() as connection:
+            assert not await claim(connection, clock, "w", MINUTE, "background", 10)
+            assert not await claim(connection, clock, "w", MINUTE, "timed", 10)
+            said = await claim(connection, clock, "w", MINUTE, "speak", 10)
+        assert [task.payload["words"] for task in said] == ["one"]
 
 
 async def test_a_customer_who_wants_nothing_more_is_sent_nothing_by_a_schedule(
