@@ -69,7 +69,7 @@ def performer(service: Service, scheduler: Scheduler | None = None) -> Callable[
             elif task.kind == "schedule" and "about" in task.payload:
                 await recurring.come_again(service, task)
             elif task.kind == "schedule" and scheduler is not None:
-                return await scheduler.perform(task)
+                await scheduler.perform(task)
             else:
                 await followups.come_back(service, task)
         except UNUSABLE as problem:

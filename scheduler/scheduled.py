@@ -33,7 +33,6 @@ from scheduler.missed import MOST_CAUGHT_UP, Plan, Policy, plan
 from scheduler.plain import Present, keep
 from scheduler.recurrence import Recurrence, once
 from scheduler.schedules import Schedule
-from scheduler.settle import End
 from scheduler.task import Task
 from store.database import Database
 from store.signals import Signals
@@ -360,7 +359,13 @@ class Scheduler:
             return
         async with engine.database.transaction() as connection:
             stored = await schedules.register(connection, self._clock, [task.schedule for task in tasks])
+            # Cancelled meanwhile, before there was anything to take away.
+            for task in tasks:
+                if task.id not in self._durable:
+                    await schedules.forget(connection, self._clock, task.id)
         for task in tasks:
+            if self._durable.get(task.id) is not task:
+                continue
             task._next = stored[task.id].next_run_at
             self.offers.add(_NEEDS + task.id)
             task._registered.set()
@@ -422,7 +427,7 @@ class Scheduler:
 
     # ---- Running what is durable
 
-    async def perform(self, task: Task) -> End | None:
+    async def perform(self, task: Task) -> None:
         """Run what a claim of a schedule is for, and put it back until its next slot. Raises LostClaim."""
         engine = self._engine
         mine = self._durable.get(task.key or "")
@@ -450,7 +455,7 @@ class Scheduler:
             async with engine.database.transaction() as connection:
                 await schedules.begin(connection, task, todo.slots[0], is_missed=todo.is_missed)
         with self._signalled() as signal:
-            return await self._run_slots(engine, mine, task, rule, todo, told, signal)
+            await self._run_slots(engine, mine, task, rule, todo, told, signal)
 
     async def _run_slots(
         self,
@@ -461,14 +466,14 @@ class Scheduler:
         todo: Plan,
         told: list[tuple[str, str]],
         signal: asyncio.Event,
-    ) -> End | None:
+    ) -> None:
         error = None
         slot = None
         try:
             for slot in todo.slots:
                 if signal.is_set() and slot != todo.slots[0]:
                     await self._go_on(engine, mine, task, slot, told, error)  # stopped: from here on next time
-                    return None
+                    return
                 run = ScheduledRun(mine.id, slot, task.fence, todo.is_missed, signal, engine.send)
                 error = await self._call(mine, run)
                 told.append(("ran", _iso(slot) + (f": {error}" if error else "")))
@@ -476,31 +481,30 @@ class Scheduler:
             signal.set()
             if slot is not None and slot != todo.slots[0] and not self._is_running:
                 await asyncio.shield(self._go_on(engine, mine, task, slot, told, error))
-                return None
+                return
             raise
         following = todo.following
         if following is None:
-            mine._next = None
-            if error is not None:
-                return End(task, "failed", error=error)
-            return End(task, "fired", outcome="delivered" if todo.slots else "skipped: missed")
+            outcome = None if error else "delivered" if todo.slots else "skipped: missed"
+            await self._go_on(engine, mine, task, None, told, error, outcome)
+            return
         if task.payload["missed"] == "skip" and todo.slots:  # what came during the run is left out
             async with engine.database.autocommit() as connection:
                 following = rule.after(todo.slots[-1], await self._clock.now(connection)) or following
         await self._go_on(engine, mine, task, following, told, error)
-        return None
 
     async def _go_on(
         self,
         engine: Engine,
         mine: ScheduledTask,
         task: Task,
-        slot: datetime,
+        slot: datetime | None,
         told: list[tuple[str, str]],
         error: str | None,
+        outcome: str | None = None,
     ) -> None:
         async with engine.database.transaction() as connection:
-            await schedules.go_on(connection, self._clock, task, slot, told, error=error)
+            await schedules.go_on(connection, self._clock, task, slot, told, error=error, outcome=outcome)
         mine._next = slot
 
     # ---- Looking, and taking away

@@ -111,8 +111,8 @@ class Listed:
 
 # What is stored may be changed where its text is another, or its row is cancelled; one that comes only once and has ended is
 # not: it has run. What is firing stays so, and finds the new slot when it ends.
-IS_ONCE = "{0}.payload ->> 'spec' like 'in %'"
-IS_GONE = f"(t.state = 'cancelled' or t.state not in ('scheduled', 'firing') and not {IS_ONCE.format('excluded')})"
+IS_ONCE = "t.payload ->> 'spec' like 'in %' and excluded.payload ->> 'spec' like 'in %'"
+IS_GONE = f"(t.state = 'cancelled' or t.state not in ('scheduled', 'firing') and not ({IS_ONCE}))"
 IS_ANEW = f"({IS_GONE} or t.state in ('scheduled', 'firing') and t.payload ->> 'spec' <> excluded.payload ->> 'spec')"
 REGISTER = f"""
 with given as materialized (
@@ -164,17 +164,21 @@ update tasks t set payload = t.payload || jsonb_build_object('run', cast(:run as
 """
 # The text is another where the schedule was changed meanwhile: then its slot stands already.
 IS_SAME = "t.payload ->> 'spec' = :spec"
+IS_OVER = f"(cast(:becomes as text) is not null and {IS_SAME})"
 GO_ON = f"""
 with settled as (
     update tasks t
        set worker = null, lease_until = null, attempt = 0, error = cast(:error as text),
            payload = t.payload - 'run' || cast(:more as jsonb),
-           due_at = case when {IS_SAME} then :slot else t.due_at end,
-           booked_for = case when {IS_SAME} then :slot else t.booked_for end,
-           state = case when t.cancel_requested then 'cancelled' else 'scheduled' end,
-           ended_at = case when t.cancel_requested then {NOW} end
+           due_at = case when {IS_SAME} then coalesce(cast(:slot as timestamptz), t.due_at) else t.due_at end,
+           booked_for = case when {IS_SAME} then coalesce(cast(:slot as timestamptz), t.booked_for) else t.booked_for end,
+           state = case when t.cancel_requested then 'cancelled' when {IS_OVER} then cast(:becomes as text) else 'scheduled' end,
+           outcome = case when not t.cancel_requested and {IS_OVER} then cast(:outcome as text) end,
+           ended_at = case when t.cancel_requested or {IS_OVER} then {NOW} end
      where {HELD} returning t.*),
-told as (select * from unnest(cast(:events as text[]), cast(:details as text[])) with ordinality as told (event, words, place)),
+told as (
+    select * from unnest(cast(:events as text[]), cast(:details as text[])) with ordinality as told (event, words, place)
+     union all select state, coalesce(error, outcome), 2147483647 from settled where ended_at is not null),
 noted as ({note("e.event", "(select s.*, told.event, told.words from settled s cross join told order by place)", "e.words")})
 select state from settled
 """
@@ -290,20 +294,30 @@ async def go_on(
     connection: AsyncConnection,
     clock: Clock,
     task: Task,
-    slot: datetime,
+    slot: datetime | None,
     told: Sequence[tuple[str, str]],
     *,
     error: str | None = None,
+    outcome: str | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> str:
     """Put a claimed schedule back until its next slot, with what is to be told of this one; return its state.
 
+    Without a slot it ends: `fired` with an outcome, `failed` with an error and none; but not where it was changed meanwhile.
     `more` is changed in its payload. `cancelled` where that was requested. Raises LostClaim.
     """
-    given = {"slot": slot, "spec": task.payload["spec"], "error": error, "more": json.dumps(dict(more or {}))}
+    becomes = None if slot is not None else "failed" if outcome is None else "fired"
+    given = {
+        "slot": slot,
+        "spec": task.payload["spec"],
+        "error": error,
+        "becomes": becomes,
+        "outcome": outcome,
+        "more": json.dumps(dict(more or {})),
+    }
     state = str(await _held(connection, GO_ON, task, now=clock.override(), **given, **_told(told)))
-    if state == "cancelled":
-        became(connection, task.tenant, task.kind, state)
+    if state != "scheduled":
+        became(connection, task.tenant, task.kind, state, outcome if state == becomes else None)
     return state
 
 

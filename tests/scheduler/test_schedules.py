@@ -555,6 +555,81 @@ async def test_cancelled_while_it_runs_that_run_is_its_last(
         assert len(runs.runs) == 1
 
 
+async def test_cancelled_while_it_is_being_stored_it_does_not_come(
+    database: Database, database_url: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gate, register = asyncio.Event(), asyncio.Event(), schedules.register
+
+    async def registers_late(*given: Any, **more: Any) -> Any:
+        begun.set()
+        await gate.wait()
+        return await register(*given, **more)
+
+    async with a_replica(database_url, clock, lambda scheduler: None) as replica:
+        monkeypatch.setattr(schedules, "register", registers_late)
+        task = replica.scheduler.every("1m", Runs(), id="sync")
+        await begun.wait()
+        await task.cancel()
+        gate.set()
+        await eventually(lambda: _is_stored_as(database, "cancelled"))
+        assert not replica.scheduler.offers
+
+
+async def _is_stored_as(database: Database, state: str) -> bool:
+    return [each["state"] for each in await rows(database)] == [state]
+
+
+async def test_one_that_comes_once_and_is_forgotten_by_its_own_run_is_new_when_it_is_made_again(
+    database: Database, database_url: str, clock: MovableClock
+) -> None:
+    runs: list[ScheduledRun] = []
+
+    async def done(run: ScheduledRun) -> None:
+        runs.append(run)
+        await replica.scheduler.forget_task(run.task_id)
+
+    async with a_replica(
+        database_url, clock, lambda scheduler: scheduler.delay("1m", done, id="reminder:17")
+    ) as replica:
+        clock.move(MINUTE)
+        replica.signals.hint(DUE)
+        await eventually(lambda: _is(database, "cancelled"))
+        task = replica.scheduler.delay("1m", done, id="reminder:17")
+        assert await task.next_run_at() == clock.at + MINUTE
+        clock.move(MINUTE)
+        replica.signals.hint(DUE)
+        await eventually(lambda: len(runs) == 2)
+        await eventually(lambda: _is(database, "cancelled"))
+
+
+async def test_one_that_comes_once_and_is_changed_while_it_runs_goes_on_with_the_new_time(
+    database: Database, database_url: str, clock: MovableClock
+) -> None:
+    old, new = Runs(), Runs()
+    old.gate.clear()
+    async with a_replica(database_url, clock, lambda scheduler: scheduler.delay("1m", old, id="sync")) as replica:
+        clock.move(MINUTE)
+        replica.signals.hint(DUE)
+        await old.begun.wait()
+        async with a_replica(database_url, clock, every(new, "5m"), "new"):
+            old.gate.set()
+            await eventually(lambda: waits(database))
+            assert await is_planned_for(database, START + 6 * MINUTE)
+
+
+@pytest.mark.parametrize("state", ["failed", "cancelled"])
+async def test_what_came_again_and_failed_is_planned_when_it_is_made_one_that_comes_once(
+    database: Database, database_url: str, clock: MovableClock, state: str
+) -> None:
+    async with a_replica(database_url, clock, every(Runs())):
+        pass
+    async with database.transaction() as connection:
+        given = {"state": state}
+        await connection.execute(text("update tasks set state = :state, error = 'x', ended_at = created_at"), given)
+    async with a_replica(database_url, clock, lambda scheduler: scheduler.delay("1m", Runs(), id="sync")):
+        assert await _is(database, "scheduled")
+
+
 async def test_a_stale_runner_is_told_and_what_it_commits_is_refused(
     database: Database, database_url: str, clock: MovableClock
 ) -> None:
