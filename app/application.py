@@ -37,14 +37,19 @@ def load(name: str | None) -> Scheduler:
         raise ApplicationError(
             f"a schedule in the module {module_name!r} of VUELVO_APP cannot be kept: {problem}"
         ) from problem
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         raise ApplicationError(
             f"the module {module_name!r} of VUELVO_APP cannot be imported: {type(problem).__name__}: {problem}"
         ) from problem
     found = module
-    for part in attribute.split("."):
-        found = getattr(found, part, None)  # type: ignore[assignment]
-    scheduler = found if isinstance(found, Scheduler) else getattr(found, "scheduler", None)
+    try:
+        for part in attribute.split("."):
+            found = getattr(found, part, None)  # type: ignore[assignment]
+        scheduler = found if isinstance(found, Scheduler) else getattr(found, "scheduler", None)
+    except (Exception, SystemExit) as problem:
+        raise ApplicationError(
+            f"VUELVO_APP names {attribute!r} in {module_name!r}, which raises {type(problem).__name__}: {problem}"
+        ) from problem
     if not isinstance(scheduler, Scheduler):
         raise ApplicationError(f"VUELVO_APP names {attribute!r} in {module_name!r}, which is no Scheduler and has none")
     return scheduler

@@ -44,7 +44,7 @@ by date and by weekday include the first of a month, which is on any weekday wit
 _LAST_DAY = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _WEEKDAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
-_ITEM = re.compile(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/(\d+))?")
+_ITEM = re.compile(r"(?:(\*)|(\w+)(?:-(\w+))?)(?:/([0-9]+))?")
 _DAY = timedelta(days=1)
 
 
@@ -193,7 +193,7 @@ def _read(field: _Field, given: str, expression: str) -> set[int]:
         if not (word.isascii() and word.isdigit()):
             known = f" or a name such as {next(iter(field.names))}" if field.names else ""
             raise refuse(f"is none: {word[:20]!r} is not a number{known}")
-        value = int(word[:9])
+        value = _number(word)
         if not field.first <= value <= field.last:
             raise refuse(f"can never come: it goes from {field.first} to {field.last}")
         return value
@@ -204,7 +204,7 @@ def _read(field: _Field, given: str, expression: str) -> set[int]:
         if found is None:
             raise refuse("is none: write *, a number, a range 1-5, a step */15, or several with commas between")
         star, begin, end, step = found.groups()
-        if step is not None and int(step[:9]) == 0:
+        if step is not None and _number(step) == 0:
             raise refuse("has a step of 0, with which it never goes on")
         if star:
             first, last = field.first, field.last
@@ -215,8 +215,13 @@ def _read(field: _Field, given: str, expression: str) -> set[int]:
                 raise refuse(f"has a step without a range: write */{step} or {begin}-{field.last}/{step}")
         if first > last:
             raise refuse(f"has a range that runs backwards, {begin}-{end}: write two, with a comma between")
-        values.update(range(first, last + 1, int((step or "1")[:9])))
+        values.update(range(first, last + 1, _number(step or "1")))
     return values
+
+
+def _number(digits: str) -> int:
+    """Return what is written, or something as much too large."""
+    return int(digits.lstrip("0")[:9] or "0")
 
 
 @functools.lru_cache(maxsize=4096)

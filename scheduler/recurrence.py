@@ -121,7 +121,8 @@ def read(stored: str) -> Recurrence:
         raise BadSchedule(f"{stored[:60]!r} is no schedule")
     if found["cron"]:
         return by_cron(found["cron"], found["zone"])
-    return every(float(found["every"])) if found["every"] else once(float(found["once"]))
+    # As they stand: a number of few microseconds would be written with an exponent.
+    return every(f"{found['every']}s") if found["every"] else once(f"{found['once']}s")
 
 
 def zone_called(name: str) -> ZoneInfo:

@@ -242,7 +242,7 @@ class Scheduler:
 
     def _add(self, rule: Recurrence, handler: Handler, options: Options) -> ScheduledTask:
         name = getattr(handler, "__qualname__", type(handler).__name__)
-        if not inspect.iscoroutinefunction(handler if inspect.isroutine(handler) else type(handler).__call__):
+        if not (inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)):
             raise BadSchedule(f"{name} is not an async function: write `async def`")
         id, lease = options.get("id"), options.get("lease")
         schedule = Schedule(
@@ -251,7 +251,7 @@ class Scheduler:
             options.get("missed", "skip"),
             options.get("max_catch_up", MOST_CAUGHT_UP),
             None if lease is None else once(lease).delay,
-            None if id is None else _NEEDS + id,
+            None if id is None else f"{_NEEDS}{id}",
         )
         task = ScheduledTask(self, schedule, handler, is_durable=id is not None)
         if id is None:

@@ -14,6 +14,7 @@ says which, and whether it was missed; so whoever claims it after a worker's dea
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -34,6 +35,9 @@ from store.database import bucket_of, sql
 OWN = "(app)"
 """The tenant of schedules that are nobody's but the operator's own: no tenant can be called that."""
 LONGEST_ID = 400
+_UNSTORABLE = re.compile(r"[\0\ud800-\udfff]")
+MOST_UNDER_ONE_CLAIM = 100_000
+"""Missed slots. A day of seconds; all of them are in memory while they are caught up."""
 SHORTEST_LEASE = timedelta(seconds=1)
 
 
@@ -60,14 +64,17 @@ class Schedule:
 
     def __post_init__(self) -> None:
         """Raise BadSchedule for what cannot be kept."""
-        if not 1 <= len(self.id) <= LONGEST_ID or "\0" in self.id:
+        if not isinstance(self.id, str) or not 1 <= len(self.id) <= LONGEST_ID or _UNSTORABLE.search(self.id):
             raise BadSchedule(
-                f"the id {self.id[:40]!r} of a schedule must have 1 to {LONGEST_ID} characters, none of them NUL"
+                f"the id {str(self.id)[:40]!r} of a schedule must be a text of 1 to {LONGEST_ID} characters,"
+                " none of them NUL or half of a surrogate pair"
             )
         if self.policy not in POLICIES:
             raise BadSchedule(f"{self.policy!r} is not what may be done with missed runs: {', '.join(POLICIES)}")
-        if self.most_caught_up < 1:
-            raise BadSchedule(f"{self.most_caught_up} is too few to catch up: at least 1")
+        if type(self.most_caught_up) is not int or not 1 <= self.most_caught_up <= MOST_UNDER_ONE_CLAIM:
+            raise BadSchedule(
+                f"{self.most_caught_up!r} is not how many to catch up: at least 1, at most {MOST_UNDER_ONE_CLAIM}"
+            )
         if self.lease is not None and self.lease < SHORTEST_LEASE:
             raise BadSchedule(f"a lease of {self.lease.total_seconds():g} s is too short: at least a second")
 

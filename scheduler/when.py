@@ -60,9 +60,15 @@ def local_instant(given: str, zone: ZoneInfo, now: datetime) -> datetime:
     return instant
 
 
+_NO_NAME = re.compile(r"(posix|right)/|(localtime|posixrules|Factory)$")
+
+
 def known_zone(name: str | None) -> ZoneInfo | None:
-    """Return the zone of an IANA name, or None for what is not one."""
+    """Return the zone of an IANA name, or None for what is not one.
+
+    What is not is also what tz databases bring along: this machine's own zone, and those that count leap seconds.
+    """
     try:
-        return ZoneInfo(name) if name else None
+        return ZoneInfo(name) if name and not _NO_NAME.match(name) else None
     except (KeyError, ValueError, OSError):
         return None

@@ -55,6 +55,8 @@ def test_an_application_is_found_by_its_name_in_the_current_directory(here: Path
         ("needy_jobs:scheduler", "import not_installed_here", "needs one that is missing: not_installed_here"),
         ("broken_jobs:scheduler", "1 / 0", "ZeroDivisionError"),
         ("bad_syntax_jobs:scheduler", "def", "SyntaxError"),
+        ("ending_jobs:scheduler", "raise SystemExit(0)", "cannot be imported: SystemExit: 0"),
+        ("lazy_jobs:scheduler", "def __getattr__(name): raise OSError('no disk')", "raises OSError: no disk"),
         ("empty_jobs:scheduler", "", "is no Scheduler and has none"),
         (
             "never_jobs:scheduler",

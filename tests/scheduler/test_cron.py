@@ -102,6 +102,12 @@ def test_what_an_expression_means(expression: str, runs: list[str]) -> None:
     assert found == [f"{run}+0000" for run in runs]
 
 
+def test_a_number_is_as_large_as_it_is_written_however_many_digits_it_has() -> None:
+    assert parse("000000000059 * * * *", ZoneInfo("UTC")).minutes[0] == 59
+    assert parse("*/0000000020 0 * * *", ZoneInfo("UTC")).minutes == (0, 20, 40)
+    assert parse(f"*/{'9' * 5000} 0 * * *", ZoneInfo("UTC")).minutes == (0,)
+
+
 def test_the_29th_of_february_comes_even_where_a_leap_year_falls_out() -> None:
     cron = parse("0 0 29 2 *", ZoneInfo("UTC"))
     assert cron.next_run(datetime(2028, 3, 1, tzinfo=UTC)).at.year == 2032
@@ -127,6 +133,7 @@ def test_the_29th_of_february_comes_even_where_a_leap_year_falls_out() -> None:
         ("-1 * * * *", "the minute '-1'"),
         ("1.5 * * * *", "the minute '1.5'"),
         ("٣ * * * *", "the minute '٣'"),
+        ("*/٣ * * * *", "the minute '*/٣'"),
         ("x * * * *", "'x' is not a number"),
         ("* * * * moon", "'moon' is not a number or a name such as sun"),
         ("* * L * *", "'l' is not a number"),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from scheduler import recovery, schedules
+from scheduler import recovery, recurrence, schedules
 from scheduler.errors import BadSchedule
 from scheduler.poller import DUE, Poller
 from scheduler.scheduled import Engine, ScheduledRun, Scheduler
@@ -719,6 +719,14 @@ async def test_registered_while_it_runs_it_is_durable_too(
         (lambda s: s.every("1m", Runs(), id="x" * 401), "1 to 400 characters"),
         (lambda s: s.every("1m", Runs(), id="a", missed="never"), "skip, run-once, catch-up"),
         (lambda s: s.every("1m", Runs(), id="a", max_catch_up=0), "at least 1"),
+        (lambda s: s.every("1m", Runs(), id="a", max_catch_up=100_001), "at most 100000"),
+        (lambda s: s.every("1m", Runs(), id="a", max_catch_up=1.5), "1.5 is not how many"),
+        (lambda s: s.every("1m", Runs(), id="a", max_catch_up="5"), "'5' is not how many"),
+        (lambda s: s.every("1m", Runs(), id="\ud800"), "surrogate"),
+        (lambda s: s.every("1m", Runs(), id=17), "must be a text"),
+        (lambda s: s.cron("0 9 * * *", Runs(), time_zone="right/Europe/Madrid"), "is not a time zone"),
+        (lambda s: s.cron("0 9 * * *", Runs(), time_zone="localtime"), "is not a time zone"),
+        (lambda s: s.every("1m", Runs), "is not an async function"),
         (lambda s: s.every("1m", Runs(), id="a", lease="0.5s"), "at least a second"),
         (lambda s: s.every("1m", lambda: None), "is not an async function"),
         (lambda s: s.cron("0 0 30 2 *", Runs()), "never comes"),
@@ -728,6 +736,18 @@ def test_what_cannot_be_kept_is_refused_when_it_is_registered(register: Callable
     scheduler = Scheduler(time_zone="UTC")
     with pytest.raises(BadSchedule, match=words):
         register(scheduler)
+
+
+@pytest.mark.parametrize("length", [timedelta(microseconds=5), 0.00005, 0, "0.5s", timedelta(days=36_525), 1e9])
+def test_the_text_of_a_delay_is_read_as_the_same(length: Any) -> None:
+    delay = recurrence.once(length)
+    assert recurrence.read(delay.text) == delay
+
+
+async def test_a_handler_may_be_given_some_of_its_arguments_beforehand(clock: MovableClock) -> None:
+    async def remind(order: int, run: ScheduledRun) -> None: ...
+
+    assert Scheduler(time_zone="UTC").every("1m", partial(remind, 17)).id == "partial"
 
 
 def test_an_unknown_zone_of_all_is_refused_and_local_is_a_zone() -> None:

@@ -234,7 +234,22 @@ def test_a_wall_time_that_exists_is_read_off_the_same_clock_at_that_instant(wall
 
 
 @pytest.mark.parametrize(
-    "name", [None, "", "Europe", "Madrid", "../etc/passwd", "/etc/passwd", "Europe/Madrid\x00", "x" * 5000, "\ud800"]
+    "name",
+    [
+        None,
+        "",
+        "Europe",
+        "Madrid",
+        "localtime",
+        "posixrules",
+        "posix/UTC",
+        "right/UTC",
+        "../etc/passwd",
+        "/etc/passwd",
+        "Europe/Madrid\x00",
+        "x" * 5000,
+        "\ud800",
+    ],
 )
 def test_what_is_no_zone_is_none(name: str | None) -> None:
     assert known_zone(name) is None
