@@ -132,14 +132,19 @@ select {CLAIMED} from claimed order by due_at, id
 """
 
 
-# What nobody here offers stays where it is, and is walked over: there is not much of it.
+# What nobody here offers stays where it is, and is walked over; there may be thousands of it, beside as many that are offered.
+# They are looked up in a hash: in an array that is no constant each row would be compared with all of them. Within a CASE
+# the planner does not make it a join.
+OFFERED = "case when t.needs in (select unnest(cast(:offers as text[]))) then true else false end"
+
+
 def _with_needs(of: str, most: int) -> str:
     return f"""
 with pick as materialized (
     select t.bucket, t.tenant, t.due_at, t.id
       from tasks t
      where t.state = 'scheduled' and t.hold is null and t.needs is not null and t.due_at <= {NOW}
-       and t.needs = any(cast(:offers as text[])) {of.format("t")}
+       and {OFFERED} {of.format("t")}
      order by t.due_at, t.id
      limit least(:slots, {most})
        for update skip locked),

@@ -116,6 +116,8 @@ class Listed:
     error: str | None
 
 
+# They are locked in the order in which a cancel and a renewal of many lock them, so that none of these wait for each other in a
+# circle.
 # What is stored may be changed where its text is another, or its row is cancelled; one that comes only once and has ended is
 # not: it has run. What is firing stays so, and finds the new slot when it ends.
 IS_ONCE = "t.payload ->> 'spec' like 'in %' and excluded.payload ->> 'spec' like 'in %'"
@@ -123,9 +125,12 @@ IS_GONE = f"(t.state = 'cancelled' or t.state not in ('scheduled', 'firing') and
 IS_ANEW = f"({IS_GONE} or t.state in ('scheduled', 'firing') and t.payload ->> 'spec' <> excluded.payload ->> 'spec')"
 REGISTER = f"""
 with given as materialized (
-    select * from unnest(cast(:keys as text[]), cast(:payloads as text[]), cast(:slots as timestamptz[]), cast(:needs as text[]))
+    select g.*
+      from unnest(cast(:keys as text[]), cast(:payloads as text[]), cast(:slots as timestamptz[]), cast(:needs as text[]))
         as g (key, payload, slot, needs)
-     order by key),
+      left join tasks t
+        on t.bucket = :bucket and t.tenant = :tenant and t.kind = 'schedule' and t.key = g.key
+     order by t.id nulls last, g.key),
 changed as (
     insert into tasks as t (bucket, tenant, kind, conversation, channel, parent, payload, due_at, booked_for, lane, key, needs,
                             idempotency_key, created_at)

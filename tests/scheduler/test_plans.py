@@ -126,7 +126,7 @@ QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
         "claim with needs",
         claim_with_needs_statement(in_bucket=False, most=32),
         {**{name: CLAIM[name] for name in ("now", "worker", "lease", "slots")}, "offers": ["schedule:a", "schedule:b"]},
-        ["tasks_due_with_needs", "tasks_pkey"],
+        ["tasks_due_with_needs", "tasks_pkey", "hashed SubPlan"],
     ),
     (
         "next due",

@@ -15,7 +15,7 @@ from scheduler import recovery, recurrence, schedules
 from scheduler.errors import BadSchedule
 from scheduler.poller import DUE, Poller
 from scheduler.scheduled import Engine, ScheduledRun, Scheduler
-from scheduler.schedules import OWN
+from scheduler.schedules import OWN, Schedule
 from store.database import Database
 from store.signals import Signals
 from tests.support.clock import MovableClock
@@ -671,6 +671,40 @@ async def test_a_lease_of_its_own_is_renewed_every_third_of_it(
 
 async def _leased_until(database: Database, at: datetime) -> bool:
     return bool((await row(database))["lease_until"] == at)
+
+
+async def test_registering_locks_in_the_order_in_which_leases_are_renewed(
+    database: Database, database_url: str, clock: MovableClock
+) -> None:
+    def kept(id: str) -> Schedule:
+        return Schedule(id, recurrence.every("1m"))
+
+    for id in ("b", "a"):
+        async with database.transaction() as connection:
+            await schedules.register(connection, clock, [kept(id)])
+    other = Database(database_url, pool_size=2)
+    first = text("select from tasks where key = 'b' for update")
+    second = text("select from tasks where key = 'a' for update nowait")
+
+    async def register() -> None:
+        async with other.transaction() as connection:
+            await schedules.register(connection, clock, [kept("a"), kept("b")])
+
+    waiting = text(
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+    )
+
+    async def waits_for_a_lock() -> bool:
+        async with other.autocommit() as connection:
+            return bool(await connection.scalar(waiting))
+
+    async with database.transaction() as connection:
+        await connection.execute(first)
+        registering = asyncio.create_task(register())
+        await eventually(waits_for_a_lock)
+        await connection.execute(second)
+    await registering
+    await other.close()
 
 
 async def test_what_no_code_registers_is_kept_and_never_run_and_told_at_the_start(
