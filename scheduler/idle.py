@@ -10,7 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from scheduler.plain import Present
+from sqlalchemy.exc import SQLAlchemyError
+
+from scheduler.plain import AFTER_TROUBLE, Present
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +56,13 @@ class IdleWatch:
     async def _wait(
         self, present: Present, last_heard: LastHeard, tenant: str, conversation: int, is_heard: bool
     ) -> None:
-        heard = await last_heard(tenant, conversation)
+        heard = await _ask(present, last_heard, tenant, conversation)
         since = heard if is_heard and heard is not None else await present.now()
         await present.sleep_until(since + self.after)
+        is_silent = await _ask(present, last_heard, tenant, conversation) == heard
         self.timers.pop((tenant, conversation), None)
         try:
-            if await last_heard(tenant, conversation) == heard:
+            if is_silent:
                 await self.handler(Silence(tenant, conversation, since))
         except Exception:
             log.exception(
@@ -80,3 +83,13 @@ class IdleWatch:
         """Forget what is silent now."""
         for tenant, conversation in list(self.timers):
             self._drop(tenant, conversation)
+
+
+async def _ask(present: Present, last_heard: LastHeard, tenant: str, conversation: int) -> datetime | None:
+    """Return when a customer last wrote, however long the database is away."""
+    while True:
+        try:
+            return await last_heard(tenant, conversation)
+        except (SQLAlchemyError, OSError) as problem:
+            log.warning("the database does not tell who is silent (%s)", type(problem).__name__)
+            await present.pause(AFTER_TROUBLE)

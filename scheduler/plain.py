@@ -47,6 +47,10 @@ class Present:
         told, at = self._told
         return told + timedelta(seconds=self._clock.steady() - at)
 
+    async def pause(self, seconds: float) -> None:
+        """Return when so many seconds have passed."""
+        await self._clock.sleep(seconds)
+
     async def sleep_until(self, at: datetime) -> None:
         """Return when that time has come; the clock is asked again on the way, so that a step of it counts."""
         while (left := (at - await self.now()).total_seconds()) > 0:

@@ -35,6 +35,8 @@ from store.database import bucket_of, sql
 OWN = "(app)"
 """The tenant of schedules that are nobody's but the operator's own: no tenant can be called that."""
 LONGEST_ID = 400
+LONGEST_STORY = 1000
+"""Claims of a schedule that its story goes back: one that comes every second would write millions of lines."""
 _UNSTORABLE = re.compile(r"[\0\ud800-\udfff]")
 MOST_UNDER_ONE_CLAIM = 100_000
 """Missed slots. A day of seconds; all of them are in memory while they are caught up."""
@@ -191,7 +193,11 @@ with settled as (
 told as (
     select * from unnest(cast(:events as text[]), cast(:details as text[])) with ordinality as told (event, words, place)
      union all select state, coalesce(error, outcome), 2147483647 from settled where ended_at is not null),
-noted as ({note("e.event", "(select s.*, told.event, told.words from settled s cross join told order by place)", "e.words")})
+noted as ({note("e.event", "(select s.*, told.event, told.words from settled s cross join told order by place)", "e.words")}),
+trimmed as (
+    delete from task_events e using settled s
+     where s.fence % 100 = 0 and e.bucket = s.bucket and e.tenant = s.tenant and e.task = s.id
+       and e.fence < s.fence - {LONGEST_STORY})
 select state from settled
 """
 NOTE = f"""

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
+from scheduler.idle import Silence
 from scheduler.plain import Present
 from scheduler.scheduled import Engine, ScheduledRun, Scheduler
 from store.database import Database
@@ -231,6 +232,38 @@ async def test_a_handler_that_swallows_that_it_is_stopped_does_not_keep_the_sche
     async with asyncio.timeout(5):
         await scheduler.stop()
     assert not [work for work in asyncio.all_tasks() if work.get_name().startswith("schedule")]
+
+
+async def test_a_silence_is_minded_though_the_database_is_away_for_a_while(
+    database: Database, clock: MovableClock
+) -> None:
+    outages, silences = [OSError(), None, OSError(), None], list[Silence]()
+
+    async def last_heard(tenant: str, conversation: int) -> datetime | None:
+        if (outage := outages.pop(0)) is not None:
+            raise outage
+        return START
+
+    async def still_there(silence: Silence) -> None:
+        silences.append(silence)
+
+    scheduler = Scheduler(time_zone="UTC")
+    scheduler.on_idle(7, "1m", still_there, tenant="acme")
+    await scheduler.start(Engine(database, clock, Signals(database), SECOND, None, last_heard))
+    for left in (3, 1):
+        await eventually(partial(_has_left, outages, left))
+        await eventually(lambda: bool(clock.sleepers))
+        clock.move(SECOND)
+        if left == 3:
+            await eventually(partial(_has_left, outages, 2))
+            await move(clock, timedelta(), clock.at + MINUTE)
+            clock.move(MINUTE)
+    await eventually(lambda: len(silences) == 1)
+    await scheduler.stop()
+
+
+def _has_left(outages: list[OSError | None], count: int) -> bool:
+    return len(outages) == count
 
 
 async def test_started_twice_each_comes_once_all_the_same(clock: MovableClock) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from scheduler import recovery, recurrence, schedules
+from scheduler import operate, recovery, recurrence, schedules
 from scheduler.errors import BadSchedule
 from scheduler.poller import DUE, Poller
 from scheduler.scheduled import Engine, ScheduledRun, Scheduler
@@ -705,6 +705,46 @@ async def test_registering_locks_in_the_order_in_which_leases_are_renewed(
         await connection.execute(second)
     await registering
     await other.close()
+
+
+async def test_the_story_of_a_schedule_does_not_grow_for_ever(
+    database: Database, database_url: str, clock: MovableClock
+) -> None:
+    runs = Runs()
+    async with a_replica(database_url, clock, every(runs)) as replica:
+        await pass_time(replica, MINUTE, runs, 1)
+        async with database.transaction() as connection:
+            await connection.execute(text("update tasks set fence = 1098"))
+        await pass_time(replica, MINUTE, runs, 2)
+        assert len(await story(database, "claimed")) == 2
+        await pass_time(replica, MINUTE, runs, 3)
+        assert len(await story(database, "claimed")) == 2
+        assert [event for event, _ in await story(database, "ran")] == ["ran"] * 2
+
+
+@pytest.mark.parametrize("is_retried", [True, False])
+async def test_what_kills_its_workers_is_not_run_any_more_until_it_is_retried_or_registered_again(
+    database: Database, database_url: str, clock: MovableClock, is_retried: bool
+) -> None:
+    runs = Runs()
+    async with a_replica(database_url, clock, every(runs)) as replica:
+        async with database.transaction() as connection:
+            await connection.execute(text("update tasks set attempt = 10"))
+        clock.move(MINUTE)
+        replica.signals.hint(DUE)
+        await eventually(lambda: _is(database, "failed"))
+        clock.move(HOUR)
+        await replica.look()
+        assert runs.runs == []
+        if is_retried:
+            async with database.transaction() as connection:
+                id = (await row(database))["id"]
+                assert await operate.retry(connection, clock, OWN, id, "somebody")
+            replica.signals.hint(DUE)
+            await eventually(lambda: is_planned_for(database, clock.at + MINUTE))
+    async with a_replica(database_url, clock, every(runs)):
+        stored = await row(database)
+        assert (stored["state"], stored["booked_for"]) == ("scheduled", clock.at + MINUTE)
 
 
 async def test_what_no_code_registers_is_kept_and_never_run_and_told_at_the_start(
