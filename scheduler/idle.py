@@ -64,7 +64,7 @@ class IdleWatch:
         try:
             if is_silent:
                 await self.handler(Silence(tenant, conversation, since))
-        except Exception:
+        except (Exception, SystemExit):
             log.exception(
                 "what is to be done after a silence in conversation %d of tenant %s failed", conversation, tenant
             )

@@ -262,6 +262,24 @@ async def test_a_silence_is_minded_though_the_database_is_away_for_a_while(
     await scheduler.stop()
 
 
+async def test_whatever_is_raised_after_a_silence_is_logged(
+    database: Database, clock: MovableClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def last_heard(tenant: str, conversation: int) -> datetime | None:
+        return START
+
+    async def leaves(silence: Silence) -> None:
+        raise SystemExit(3)
+
+    scheduler = Scheduler(time_zone="UTC")
+    scheduler.on_idle(7, "1m", leaves, tenant="acme")
+    await scheduler.start(Engine(database, clock, Signals(database), SECOND, None, last_heard))
+    await move(clock, timedelta(), START + MINUTE)
+    clock.move(MINUTE)
+    await eventually(lambda: "after a silence in conversation 7" in caplog.text)
+    await scheduler.stop()
+
+
 def _has_left(outages: list[OSError | None], count: int) -> bool:
     return len(outages) == count
 
