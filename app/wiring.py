@@ -32,7 +32,6 @@ from scheduler.clock import Clock
 from scheduler.hold import CHANNEL_PAUSED, TOPIC_GONE, release
 from scheduler.poller import DUE, Poller
 from scheduler.scheduled import Scheduler
-from scheduler.settle import End
 from scheduler.task import Task
 from store import tenants
 from store.database import Database, is_distributed
@@ -59,10 +58,10 @@ class Running:
     stopping: asyncio.Event
 
 
-def performer(service: Service, scheduler: Scheduler | None = None) -> Callable[[Task], Awaitable[End | None]]:
+def performer(service: Service, scheduler: Scheduler | None = None) -> Callable[[Task], Awaitable[None]]:
     """Return what the poller is handed: each kind of task goes to its story, unless its tenant cannot be used."""
 
-    async def perform(task: Task) -> End | None:
+    async def perform(task: Task) -> None:
         try:
             if task.kind == "turn":
                 await inbox.answer(service, task)
@@ -76,7 +75,6 @@ def performer(service: Service, scheduler: Scheduler | None = None) -> Callable[
             service.complain(task.tenant, problem)
             async with service.database.transaction() as connection:
                 await pause(service, connection, task, None)
-        return None
 
     return perform
 
