@@ -29,6 +29,24 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
+LONG = (
+    "test_crash",
+    "test_cuts",
+    "test_replicas",
+    "test_machine",
+    "test_death",
+    "test_processes",
+    "test_faults",
+    "test_benchmarks",
+)
+"""Files with tests that take half a minute, some of it waiting."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest, so that no process is left alone with one of them in the end."""
+    items.sort(key=lambda item: item.path.stem not in LONG)
+
+
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
     """The address of a server on which tests may create databases."""

@@ -287,7 +287,7 @@ async def test_a_followup_that_comes_in_between_takes_the_place_of_a_draft_which
 
 async def test_a_draft_that_is_not_believed_in_any_more_comes_whole_again(visitor: Visitor, service: Service) -> None:
     await visitor.write("hello")
-    async with _listening(service, visitor.conversation, typing_lasts=0.05) as stream:
+    async with _listening(service, visitor.conversation, typing_lasts=1.0) as stream:  # a look later finds no draft
         await next_event(stream, "message")
         for _ in range(2):
             await service.drafts(visitor.conversation, "Good morning.")
