@@ -99,7 +99,10 @@ export async function flush() {
         continue;
       }
       if (isFinal || status === 429) explain(problem);
-      for (const each of queue) setState(each.bubble, isFinal || !isOurs(each) ? texts.kept : texts.unsent);
+      for (const each of queue) {
+        if (each.bubble.seq) continue; // the log has it: it has arrived
+        setState(each.bubble, isFinal || !isOurs(each) ? texts.kept : texts.unsent);
+      }
       if (isFinal) break; // until the page identifies its visitor, or the visitor writes again
       await pacer.nap(problem.after);
     }
