@@ -114,15 +114,16 @@ async def _book(service: Service, connection: AsyncConnection, found: Found, slo
 
 
 async def _go_on(service: Service, connection: AsyncConnection, task: Task, plan: _Plan) -> None:
-    if plan.following is not None:
-        more = {"said": int(task.payload.get("said", 0)) + 1} if plan.said is not None else {}
-        await schedules.go_on(connection, service.clock, task, plan.following, plan.told, more=more)
-        return
-    await schedules.tell(connection, service.clock, task, plan.told)
-    if plan.said is not None:
-        await settle.deliver(connection, service.clock, task, None)
-    else:
-        await settle.skip(connection, service.clock, task, "missed")
+    is_said = plan.said is not None
+    await schedules.go_on(
+        connection,
+        service.clock,
+        task,
+        plan.following,
+        plan.told,
+        outcome="delivered" if is_said else "skipped: missed",
+        more={"said": int(task.payload.get("said", 0)) + is_said} if is_said else None,
+    )
 
 
 def _iso(at: datetime) -> str:

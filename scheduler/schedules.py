@@ -200,12 +200,6 @@ trimmed as (
        and e.fence < s.fence - {LONGEST_STORY})
 select state from settled
 """
-NOTE = f"""
-with held as (select t.* from tasks t where {HELD}),
-told as (select * from unnest(cast(:events as text[]), cast(:details as text[])) with ordinality as told (event, words, place)),
-noted as ({note("e.event", "(select held.*, told.event, told.words from held cross join told order by place)", "e.words")})
-select id from held
-"""
 PURGE = f"""
 with old as materialized (
     select bucket, tenant, id from tasks
@@ -337,11 +331,6 @@ async def go_on(
     if state != "scheduled":
         became(connection, task.tenant, task.kind, state, outcome if state == becomes else None)
     return state
-
-
-async def tell(connection: AsyncConnection, clock: Clock, task: Task, told: Sequence[tuple[str, str]]) -> None:
-    """Write lines into the story of a claimed schedule. Raises LostClaim."""
-    await _held(connection, NOTE, task, now=clock.override(), **_told(told))
 
 
 async def purge(connection: AsyncConnection, clock: Clock, kept: timedelta) -> int:
