@@ -214,25 +214,25 @@ select count(*) from old
 
 
 async def register(
-    connection: AsyncConnection, clock: Clock, schedules: Sequence[Schedule], *, tenant: str = OWN
+    connection: AsyncConnection, clock: Clock, schedules: Sequence[Schedule]
 ) -> Mapping[str, Registered]:
-    """Store schedules of one tenant and return how each stands, by id; what is stored already keeps its next slot.
+    """Store schedules, at least one, and return how each stands, by id; what is stored already keeps its next slot.
 
-    Hint `due` after the commit.
+    All are of one tenant, and of one conversation or none. Hint `due` after the commit.
     """
-    now = await clock.now(connection)
-    for place in schedules:
-        assert place.tenant == tenant
-    first = schedules[0] if schedules else None
+    now, first, tenant = await clock.now(connection), schedules[0], schedules[0].tenant
+    assert {(one.tenant, one.conversation, one.parent) for one in schedules} == {
+        (tenant, first.conversation, first.parent)
+    }
     await connection.execute(
         sql(REGISTER),
         {
             "now": now,
             "bucket": bucket_of(tenant),
             "tenant": tenant,
-            "conversation": first.conversation if first else None,
-            "channel": first.channel if first else None,
-            "parent": first.parent if first else None,
+            "conversation": first.conversation,
+            "channel": first.channel,
+            "parent": first.parent,
             "keys": [one.id for one in schedules],
             "payloads": [json.dumps(one.payload) for one in schedules],
             "slots": [one.recurrence.first(now) for one in schedules],

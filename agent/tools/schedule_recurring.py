@@ -186,7 +186,7 @@ async def _book(context: TurnContext, about: str, rule: Recurrence, end: _End, r
                 "expires_after": EXPIRES_AFTER.total_seconds(),
             },
         )
-        stored = (await schedules.register(connection, context.clock, [schedule], tenant=voice.tenant))[key]
+        stored = (await schedules.register(connection, context.clock, [schedule]))[key]
     return Booked(stored.task, stored.next_run_at or voice.now, replay=False)
 
 

@@ -414,7 +414,6 @@ async def test_what_it_says_books_nothing_however_often(
                         more={"about": about, "language": "en", "expires_after": 7200},
                     )
                 ],
-                tenant="acme",
             )
         for _ in range(10):
             clock.move(timedelta(minutes=1))
