@@ -74,6 +74,7 @@ noted as ({note("'claimed'", "claimed", "e.worker")})
 # So the planner is told as a number how few rows are wanted; is kept from beginning with the conversations; and must not
 # think that hardly a tenant is left.
 NOT_FULL = "case when t.tenant = any(cast(:full as text[])) then false else true end"
+SINCE = "t.due_at >= coalesce(cast(:since as timestamptz), '-infinity')"
 
 
 def _to_speak(of: str, most: int) -> str:
@@ -86,7 +87,7 @@ with due as materialized (
           where c.bucket = t.bucket and c.tenant = t.tenant and c.id = t.conversation and c.lane_task is null
             {of.format("c")}
          offset 0) as lane
-     where {DUE_TO_SPEAK} and {NOT_FULL} {of.format("t")}
+     where {DUE_TO_SPEAK} and {SINCE} and {NOT_FULL} {of.format("t")}
      order by t.due_at, t.id
      limit {most + LOOK}),
 first as (
@@ -121,7 +122,7 @@ with due as materialized (
     select t.bucket, t.tenant, t.due_at, t.id
       from tasks t
      where t.state = 'scheduled' and t.hold is null and not t.lane and t.needs is null and t.due_at <= {NOW}
-       and t.booked_for {">" if is_timed else "<="} t.created_at and {NOT_FULL} {of.format("t")}
+       and t.booked_for {">" if is_timed else "<="} t.created_at and {SINCE} and {NOT_FULL} {of.format("t")}
      order by t.due_at, t.id
      limit {most}
        for update skip locked),
@@ -212,11 +213,13 @@ async def claim(
     limit: int,
     held: Mapping[str, int] | None = None,
     bucket: int | None = None,
+    *,
+    since: datetime | None = None,
 ) -> Sequence[Task]:
     """Claim at most `limit` tasks of one pool, the longest due first, under a lease and a new fencing token.
 
     `limit` is half of the worker's free slots of that pool; `held` says how many of the others each tenant holds.
-    With a `bucket` only that one is looked at.
+    With a `bucket` only that one is looked at, with `since` only what fell due from then on.
     """
     held = held or {}
     given: dict[str, object] = {
@@ -226,6 +229,7 @@ async def claim(
         "slots": limit,
         "free": 2 * limit,
         "full": full(held, limit),
+        "since": since,
         "busy": list(held),
         "held": list(held.values()),
     }

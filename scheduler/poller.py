@@ -12,8 +12,9 @@ import asyncio
 import logging
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -44,9 +45,19 @@ AFTER_TROUBLE = 1.0
 CLAIMS = 20
 """At most so many in a row of one pool, before the others are looked at and what the dead held is recovered."""
 RESTS = 3
-"""Where a tenant holds its share and has much more due, to look for what others have walks through all of it: it rests so many
-times as long as that has taken."""
+"""Where a tenant holds its share and has much more due, to look for what others have walks through all of it: for so many times
+as long as that has taken, only what fell due since is looked at."""
 HOUR = timedelta(hours=1)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What is due, walked through past the tenants that hold their share."""
+
+    to: datetime | None = None
+    """Until when what was due then has been looked at."""
+    again_at: float = float("-inf")
+    """When it is walked through from its beginning again, by `time.monotonic()`: something may have come to stand there."""
 
 
 class Poller:
@@ -87,8 +98,7 @@ class Poller:
         self._keeper: asyncio.Task[None] | None = None
         self._cleaner: asyncio.Task[None] | None = None
         self._recovered_at = float("-inf")
-        self._walks_again_at: dict[Pool, float] = {}
-        """When what is due is next walked through for others than those who hold their share, by `time.monotonic()`."""
+        self._walks: defaultdict[tuple[Pool, int | None], _Walk] = defaultdict(_Walk)
         self._is_unsure = False
         """Whether a claim may have been made whose answer never came."""
         self.beat_at: float | None = None
@@ -152,47 +162,68 @@ class Poller:
         buckets = await due_buckets(connection, self._clock) if is_any_due and self._by_bucket else [None]
         for bucket in buckets:
             for pool in pools:
-                is_any_claimed |= await self._claim(connection, pool, bucket)
+                is_any_claimed |= await self._claim(connection, pool, bucket, due.now)
             if due.is_due(due.with_needs) and self._offers:
-                is_any_claimed |= await self._claim(connection, "timed", bucket, with_needs=True)
+                is_any_claimed |= await self._claim(connection, "timed", bucket, due.now, with_needs=True)
         if is_any_claimed:
             return 0.0
         if due.is_due(due.to_speak):
             pause = min(pause, WHILE_WAITING)
-        if pools and self._walks_again_at:
-            left = min(self._walks_again_at.values()) - time.monotonic()
+        if pools and self._walks:
+            left = min(walk.again_at for walk in self._walks.values()) - time.monotonic()
             pause = min(pause, left) if left > 0 else pause
         # By now the database's clock has gone on.
         return min(pause, (due.later - due.now).total_seconds() - time.monotonic() + asked_at) if due.later else pause
 
     async def _claim(
-        self, connection: AsyncConnection, pool: Pool, bucket: int | None, *, with_needs: bool = False
+        self, connection: AsyncConnection, pool: Pool, bucket: int | None, now: datetime, *, with_needs: bool = False
     ) -> bool:
-        """Claim and start what is due in one pool; tell whether there was anything.
+        """Claim and start what is due in one pool; tell whether there was anything. `now` is when it was seen to be due.
 
         As long as there is half as much as was asked for, it asks at once for more: the database claims while tasks begin here.
+        Where a tenant came to hold its share, what it has due may have hidden what others have: it asks once more without it.
         """
+        is_little = False
         for turn in range(CLAIMS):
             held = Counter(task.tenant for task in self._running if task.pool == pool)
             limit = (self._slots - held.total() + 1) // 2
-            if limit == 0 or self._stopping:
+            are_some_full = bool(full(held, limit))
+            if limit == 0 or self._stopping or (is_little and not are_some_full):
                 return turn > 0  # whoever finishes hints
             how = (connection, self._clock, self.name, self._lease)
             if with_needs:
                 claimed = await claim_with_needs(*how, limit, self._offers, bucket)
-            elif not full(held, limit):
-                claimed = await claim(*how, pool, limit, held, bucket)
-            elif (began := time.monotonic()) < self._walks_again_at.get(pool, began):
-                return turn > 0
+            elif are_some_full:
+                claimed = await self._walk(connection, pool, limit, held, bucket, now)
             else:
                 claimed = await claim(*how, pool, limit, held, bucket)
-                ended = time.monotonic()
-                self._walks_again_at[pool] = ended + RESTS * (ended - began)
             for task in claimed:
                 self._running[task] = asyncio.create_task(self._run(task), name=f"task {task.id}")
-            if not claimed or len(claimed) < limit // 2:  # no tenant gets all that is free
-                return turn > 0 or bool(claimed)
+            if not claimed:
+                return turn > 0
+            is_little = len(claimed) < limit // 2
         return True
+
+    async def _walk(
+        self,
+        connection: AsyncConnection,
+        pool: Pool,
+        limit: int,
+        held: Counter[str],
+        bucket: int | None,
+        now: datetime,
+    ) -> Sequence[Task]:
+        """Claim what is due past the tenants that hold their share."""
+        walk, began = self._walks[pool, bucket], time.monotonic()
+        is_whole = walk.to is None or began >= walk.again_at
+        since = None if is_whole else walk.to
+        how = (connection, self._clock, self.name, self._lease)
+        claimed = await claim(*how, pool, limit, held, bucket, since=since)
+        if is_whole:
+            ended = time.monotonic()
+            walk.again_at = ended + RESTS * (ended - began)
+        walk.to = claimed[-1].due_at if claimed else now
+        return claimed
 
     async def _recover(self) -> None:
         if time.monotonic() - self._recovered_at < self._lease.total_seconds() / 3 and not self._is_unsure:

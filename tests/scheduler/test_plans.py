@@ -50,6 +50,7 @@ CLAIM = {
     "lease": timedelta(seconds=60),
     "slots": 32,
     "free": 64,
+    "since": None,
     "full": ["f"],
     "busy": ["b"],
     "held": [1],

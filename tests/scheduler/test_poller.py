@@ -275,6 +275,61 @@ async def test_a_tenant_whose_turns_hang_keeps_no_other_tenant_waiting(database:
         await eventually(lambda: all_in(database, "fired", 33))
 
 
+async def test_a_tenant_that_is_always_about_to_hold_its_share_hides_no_other_tenant(
+    database: Database, database_url: str, clock: MovableClock
+) -> None:
+    ends: list[asyncio.Event] = []
+
+    async def perform(task: Task) -> None:
+        if task.tenant == "acme":  # as one begins, an elder ends
+            ends.append(asyncio.Event())
+            if len(ends) > 7:
+                ends[-8].set()
+            await ends[-1].wait()
+            return
+        await worker.deliver(task)
+
+    await book_followups(database, clock, 300, due=SECOND)
+    clock.move(3 * SECOND)
+    async with working(database_url, perform, clock=clock, slots=16) as worker:
+        await eventually(lambda: len(worker.performed) > 20)
+        async with database.transaction() as connection:
+            conversation = await a_conversation(connection, "quick")
+            await a_followup(connection, clock, conversation, tenant="quick", due=SECOND)
+        clock.move(SECOND)
+        before = len(worker.performed)
+        await eventually(lambda: "quick" in [task.tenant for task in worker.performed])
+        assert [task.tenant for task in worker.performed].index("quick") < before + 50
+        for end in ends:
+            end.set()
+
+
+async def test_what_comes_to_stand_before_what_was_walked_through_is_found_too(
+    database: Database, database_url: str, clock: MovableClock
+) -> None:
+    may_end = asyncio.Event()
+
+    async def perform(task: Task) -> None:
+        if task.tenant == "acme":
+            await may_end.wait()
+        await worker.deliver(task)
+
+    await book_followups(database, clock, 30, due=2 * SECOND)
+    clock.move(3 * SECOND)
+    async with working(database_url, perform, clock=clock, slots=8) as worker:
+        await eventually(lambda: len(worker.performed) == 4)
+        await has_looked(worker)
+        async with database.transaction() as connection:
+            conversation = await a_conversation(connection, "quick")
+            elder = await a_followup(connection, clock, conversation, tenant="quick", due=SECOND)
+            await connection.execute(
+                text("update tasks set due_at = due_at - interval '3 seconds' where id = :id"), {"id": elder.id}
+            )
+        worker.signals.hint(DUE)
+        await eventually(lambda: [task.tenant for task in worker.performed[4:]] == ["quick"])
+        may_end.set()
+
+
 async def test_a_poller_with_one_slot_still_does_both_kinds_of_work(database: Database, database_url: str) -> None:
     await book_turns(database, Clock(), 2)
     await book_followups(database, Clock(), 2)
@@ -776,10 +831,10 @@ async def test_a_worker_whose_slots_are_nearly_all_taken_does_not_ask_again_and_
                 await a_turn(connection, Clock(), talk, tenant=tenant)
     over, asked = asyncio.Event(), 0
 
-    async def counted(*given: Any) -> Sequence[Task]:
+    async def counted(*given: Any, **more: Any) -> Sequence[Task]:
         nonlocal asked
         asked += 1
-        return await claim(*given)
+        return await claim(*given, **more)
 
     monkeypatch.setattr("scheduler.poller.claim", counted)
 
