@@ -1,4 +1,4 @@
-"""One PostgreSQL for each process of the run, one fresh clone of the migrated schema for each test that asks for a database.
+"""One PostgreSQL for each process of the run, one empty copy of the migrated schema for each test that asks for a database.
 
 The server is the embedded one, told not to wait for the disk, since what a test loses with the machine is of no use. Set
 `VUELVO_TEST_DATABASE_URL` to run against another server (as its superuser).
@@ -8,7 +8,6 @@ import asyncio
 import os
 import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -19,6 +18,7 @@ from store.database import Database
 from store.embedded import EmbeddedServer
 from store.migrate import migrate
 from tests.support.clock import MovableClock
+from tests.support.databases import Databases, address_of
 
 
 @pytest.hookimpl(wrapper=True)
@@ -66,10 +66,6 @@ def server_url() -> Iterator[str]:
             asyncio.run(server.stop())
 
 
-def _address(server_url: str, name: str) -> str:
-    return server_url.rpartition("/")[0] + "/" + name
-
-
 @pytest.fixture(scope="session")
 def template(server_url: str) -> Iterator[str]:
     """The name of a database that has been migrated and is cloned for each test."""
@@ -78,7 +74,7 @@ def template(server_url: str) -> Iterator[str]:
         connection.execute(f"create database {name}")
 
         async def prepare() -> None:
-            database = Database(_address(server_url, name))
+            database = Database(address_of(server_url, name))
             await migrate(database)
             await database.close()
 
@@ -87,27 +83,26 @@ def template(server_url: str) -> Iterator[str]:
         connection.execute(f"drop database {name} with (force)")
 
 
-@contextmanager
-def a_clone(server_url: str, template: str) -> Iterator[str]:
-    """Give the address of a fresh, migrated, empty database that is dropped in the end."""
-    name = f"test_{uuid4().hex[:12]}"
+@pytest.fixture(scope="session")
+def databases(server_url: str, template: str) -> Iterator[Databases]:
+    """Copies of the migrated template."""
     with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f"create database {name} template {template}")
-        yield _address(server_url, name)
-        connection.execute(f"drop database {name} with (force)")
+        databases = Databases(connection, server_url, template)
+        yield databases
+        databases.drop()
 
 
 @pytest.fixture
-def database_url(server_url: str, template: str) -> Iterator[str]:
+def database_url(databases: Databases) -> Iterator[str]:
     """The address of a fresh, migrated, empty database."""
-    with a_clone(server_url, template) as url:
+    with databases.one() as url:
         yield url
 
 
 @pytest.fixture(scope="module")
-def lasting_url(server_url: str, template: str) -> Iterator[str]:
+def lasting_url(databases: Databases) -> Iterator[str]:
     """The address of one database for all tests of a file, each of which must leave the others' rows alone."""
-    with a_clone(server_url, template) as url:
+    with databases.one() as url:
         yield url
 
 
@@ -117,7 +112,7 @@ def empty_url(server_url: str) -> Iterator[str]:
     name = f"empty_{uuid4().hex[:12]}"
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute(f"create database {name}")
-        yield _address(server_url, name)
+        yield address_of(server_url, name)
         connection.execute(f"drop database {name} with (force)")
 
 
