@@ -45,8 +45,13 @@ class Databases:
         self._connection, self._server_url, self._template = connection, server_url, template
         self._free: list[str] = []
         with psycopg.connect(address_of(server_url, template)) as to_template:
-            self._schema = to_template.execute(SCHEMA).fetchone()
             self._kept = {name for (name,) in to_template.execute(USED)}
+            self._made = self._look(to_template)
+
+    def _look(self, connection: psycopg.Connection[Any]) -> list[object]:
+        """Return what must be as it was made: the schema, and what the migrations have written."""
+        rows = [connection.execute(f"select * from {name}").fetchall() for name in sorted(self._kept)]
+        return [connection.execute(SCHEMA).fetchone(), *rows]
 
     @contextmanager
     def one(self) -> Iterator[str]:
@@ -67,7 +72,7 @@ class Databases:
 
     def _is_empty_again(self, name: str) -> bool:
         with psycopg.connect(address_of(self._server_url, name), autocommit=True) as connection:
-            if connection.execute(SCHEMA).fetchone() != self._schema:
+            if self._look(connection) != self._made:
                 return False
             used = [table for (table,) in connection.execute(USED) if table not in self._kept]
             if used:
