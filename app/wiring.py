@@ -143,6 +143,7 @@ async def running(
                 by_bucket=await begin(partial(is_distributed, database)),
                 also_delete=partial(sessions.delete_old, database),
                 offers=scheduler.offers,
+                on_lost=scheduler.lose,
             )
             await begin(partial(scheduler.start, engine_of(service, settings.poll_interval)))
             service.on_heard = scheduler.heard

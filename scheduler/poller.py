@@ -79,18 +79,20 @@ class Poller:
         delete_old_every: timedelta = HOUR,
         also_delete: Callable[[], Awaitable[object]] | None = None,
         offers: Collection[str] = (),
+        on_lost: Callable[[Task], None] = lambda task: None,
     ) -> None:
         """`slots` is how many tasks of each pool are performed at a time.
 
         `by_bucket` claims and recovers bucket by bucket, as tables that are distributed over servers want it.
         `count` is told of a `lease lost` and of what is `quarantined`. `also_delete` deletes what else is old, of what the
         scheduler knows nothing. `offers` is what this worker has that a task may need; it may grow and shrink meanwhile.
+        `on_lost` is told of a task whose claim is another's by now, before its work is cancelled.
         """
         self._database, self._clock, self._signals, self._perform = database, clock, signals, perform
         self._interval, self._lease, self._slots = interval, lease, slots
         self.name, self._by_bucket = name or worker_name(), by_bucket
         self._count, self._delete_old_every, self._also_delete = count, delete_old_every, also_delete
-        self._offers = offers
+        self._offers, self._on_lost = offers, on_lost
         self._ends = Batch(database, partial(settle.end_each, clock=clock), is_single=True)
         self._running: dict[Task, asyncio.Task[None]] = {}
         self._stopping = False
@@ -317,6 +319,7 @@ class Poller:
             return
         for task in lost:
             if work := self._running.get(task):
+                self._on_lost(task)
                 work.cancel()
 
     async def delete_old(self) -> None:

@@ -25,7 +25,7 @@ from typing import TypedDict, Unpack, overload
 from sqlalchemy.exc import SQLAlchemyError
 from tzlocal import get_localzone_name
 
-from scheduler import recurrence, schedules
+from scheduler import recurrence, schedules, settle
 from scheduler.clock import Clock
 from scheduler.errors import BadSchedule, LostClaim
 from scheduler.idle import IdleWatch, LastHeard, Silence
@@ -173,7 +173,7 @@ class Scheduler:
         self._plain: list[ScheduledTask] = []
         self._durable: dict[str, ScheduledTask] = {}
         self._watches: list[IdleWatch] = []
-        self._signals: set[asyncio.Event] = set()
+        self._signals: dict[asyncio.Event, Task | None] = {}
         self._registering: set[asyncio.Task[None]] = set()
         self._tokens = 0
         self._is_running = False
@@ -399,13 +399,13 @@ class Scheduler:
         return self._engine.send if self._engine else None
 
     @contextmanager
-    def _signalled(self) -> Iterator[asyncio.Event]:
+    def _signalled(self, task: Task | None = None) -> Iterator[asyncio.Event]:
         signal = asyncio.Event()
-        self._signals.add(signal)
+        self._signals[signal] = task
         try:
             yield signal
         finally:
-            self._signals.discard(signal)
+            del self._signals[signal]
 
     async def _call(self, task: ScheduledTask, run: ScheduledRun) -> str | None:
         """Run a handler; return what went wrong, in words for the operator. Whatever it raises, it has had its run.
@@ -454,8 +454,14 @@ class Scheduler:
         if todo.slots:
             async with engine.database.transaction() as connection:
                 await schedules.begin(connection, task, todo.slots[0], is_missed=todo.is_missed)
-        with self._signalled() as signal:
+        with self._signalled(task) as signal:
             await self._run_slots(engine, mine, task, rule, todo, told, signal)
+
+    def lose(self, task: Task) -> None:
+        """Told of each claim that is another's by now, before its work is cancelled."""
+        for signal, of in self._signals.items():
+            if of is task:
+                signal.set()
 
     async def _run_slots(
         self,
@@ -471,8 +477,9 @@ class Scheduler:
         slot = None
         try:
             for slot in todo.slots:
-                if signal.is_set() and slot != todo.slots[0]:
-                    await self._go_on(engine, mine, task, slot, told, error)  # stopped: from here on next time
+                if slot != todo.slots[0] and (signal.is_set() or await self._is_cancelled(engine, task)):
+                    # From here on next time, if there is one.
+                    await self._go_on(engine, mine, task, slot, _cut_short(told, todo, slot), error)
                     return
                 run = ScheduledRun(mine.id, slot, task.fence, todo.is_missed, signal, engine.send)
                 error = await self._call(mine, run)
@@ -480,7 +487,7 @@ class Scheduler:
         except asyncio.CancelledError:
             signal.set()
             if slot is not None and slot != todo.slots[0] and not self._is_running:
-                await asyncio.shield(self._go_on(engine, mine, task, slot, told, error))
+                await asyncio.shield(self._go_on(engine, mine, task, slot, _cut_short(told, todo, slot), error))
                 return
             raise
         following = todo.following
@@ -492,6 +499,14 @@ class Scheduler:
             async with engine.database.autocommit() as connection:
                 following = rule.after(todo.slots[-1], await self._clock.now(connection)) or following
         await self._go_on(engine, mine, task, following, told, error)
+
+    async def _is_cancelled(self, engine: Engine, task: Task) -> bool:
+        """Tell whether a claim that goes on was cancelled meanwhile. Raises LostClaim."""
+        try:
+            async with engine.database.autocommit() as connection:
+                return await settle.is_cancelled(connection, task)
+        except (SQLAlchemyError, OSError):
+            return False  # what it commits in the end is refused all the same
 
     async def _go_on(
         self,
@@ -568,6 +583,12 @@ def _lines(todo: Plan, policy: str) -> list[tuple[str, str]]:
     skipped = f"; skipped from {_iso(todo.skipped_from)}" if todo.skipped_from else ""
     until = f" until {_iso(todo.following)}" if todo.following and todo.skipped_from else ""
     return [("missed", f"{policy}: {ran}{skipped}{until}")]
+
+
+def _cut_short(told: list[tuple[str, str]], todo: Plan, slot: datetime) -> list[tuple[str, str]]:
+    """Return what the story of a catch-up is told that did not come to this slot."""
+    done = f"{todo.slots.index(slot)} run, from {_iso(todo.slots[0])}; not run from {_iso(slot)}"
+    return [("missed", f"catch-up: {done}"), *told[1:]]
 
 
 def _iso(at: datetime) -> str:

@@ -10,7 +10,7 @@ One that was asked for in a conversation has that, its channel, and what it is `
 again: it is listed, cancelled and moved as the follow-ups there are, and deleted like them once it has ended.
 
 The row's `key` is the schedule's id, `booked_for` its next slot, `payload.spec` its text. While a slot is run, `payload.run`
-says which, and whether it was missed; so whoever claims it after a worker's death knows that it had begun.
+says which, and whether it was missed; so whoever claims it after a worker's death, or a retry, knows that it had begun.
 """
 
 import json
@@ -183,7 +183,7 @@ GO_ON = f"""
 with settled as (
     update tasks t
        set worker = null, lease_until = null, attempt = 0, error = cast(:error as text),
-           payload = t.payload - 'run' || cast(:more as jsonb),
+           payload = case when {IS_OVER} and :becomes = 'failed' then t.payload else t.payload - 'run' end || cast(:more as jsonb),
            due_at = case when {IS_SAME} then coalesce(cast(:slot as timestamptz), t.due_at) else t.due_at end,
            booked_for = case when {IS_SAME} then coalesce(cast(:slot as timestamptz), t.booked_for) else t.booked_for end,
            state = case when t.cancel_requested then 'cancelled' when {IS_OVER} then cast(:becomes as text) else 'scheduled' end,
@@ -316,6 +316,7 @@ async def go_on(
     """Put a claimed schedule back until its next slot, with what is to be told of this one; return its state.
 
     Without a slot it ends: `fired` with an outcome, `failed` with an error and none; but not where it was changed meanwhile.
+    One that failed keeps the mark of its run: retried, it is run as itself, however late.
     `more` is changed in its payload. `cancelled` where that was requested. Raises LostClaim.
     """
     becomes = None if slot is not None else "failed" if outcome is None else "fired"

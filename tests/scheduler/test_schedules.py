@@ -76,7 +76,16 @@ async def a_replica(
     signals = Signals(database)
     scheduler = Scheduler(time_zone="UTC")
     prepare(scheduler)
-    poller = Poller(database, clock, signals, scheduler.perform, name=name, interval=MINUTE, offers=scheduler.offers)
+    poller = Poller(
+        database,
+        clock,
+        signals,
+        scheduler.perform,
+        name=name,
+        interval=MINUTE,
+        offers=scheduler.offers,
+        on_lost=scheduler.lose,
+    )
     await scheduler.start(Engine(database, clock, signals, GRACE))
     poller.start()
     try:
@@ -342,6 +351,10 @@ async def test_a_catch_up_that_is_stopped_goes_on_from_the_first_it_did_not_run(
     async with a_replica(database_url, clock, every(runs, missed="catch-up")):
         await eventually(lambda: len(runs.runs) == 1)
         assert runs.slots() == ["14:04:00!"]  # the third was told to end, and ended
+        assert await story(database, "missed") == [
+            ("missed", "catch-up: 3 run, from 2026-11-29T14:01:00.000Z; not run from 2026-11-29T14:04:00.000Z"),
+            ("missed", "catch-up: 1 run, from 2026-11-29T14:04:00.000Z"),
+        ]
 
 
 async def test_a_handler_that_fails_is_told_and_the_next_slot_comes(
@@ -504,6 +517,24 @@ async def test_a_reminder_that_was_missed_is_dropped_under_skip_and_says_so(
         assert (await row(database))["outcome"] == "skipped: missed"
 
 
+async def test_a_reminder_that_failed_runs_when_it_is_retried_however_late(
+    database: Database, database_url: str, clock: MovableClock
+) -> None:
+    runs = Runs(fails=True)
+    async with a_replica(database_url, clock, lambda scheduler: scheduler.delay("1m", runs, id="sync")) as replica:
+        clock.move(MINUTE)
+        replica.signals.hint(DUE)
+        await eventually(lambda: _is(database, "failed"))
+        clock.move(HOUR)
+        runs.fails = False
+        async with database.transaction() as connection:
+            assert await operate.retry(connection, clock, OWN, (await row(database))["id"], "somebody")
+        replica.signals.hint(DUE)
+        await eventually(lambda: _is(database, "fired"))
+        assert runs.slots() == ["14:01:00", "14:01:00"]
+        assert "run" not in (await row(database))["payload"]
+
+
 @pytest.mark.parametrize(
     ("length", "exact"), [("6 weeks", 42 * DAY), ("90 days", 90 * DAY), ("400 days", 400 * DAY), (0, timedelta())]
 )
@@ -553,6 +584,56 @@ async def test_cancelled_while_it_runs_that_run_is_its_last(
         runs.gate.set()
         await eventually(lambda: _is(database, "cancelled"))
         assert len(runs.runs) == 1
+
+
+@pytest.mark.parametrize("is_by_itself", [True, False])
+async def test_a_catch_up_that_is_cancelled_meanwhile_runs_no_further(
+    database: Database, database_url: str, clock: MovableClock, is_by_itself: bool
+) -> None:
+    async with a_replica(database_url, clock, every(Runs(), missed="catch-up")):
+        pass
+    clock.move(5 * MINUTE)
+    ran: list[datetime] = []
+
+    def prepare(scheduler: Scheduler) -> None:
+        async def cancels(run: ScheduledRun) -> None:
+            ran.append(run.scheduled_at)
+            if is_by_itself:
+                await scheduler.forget_task("sync")
+                return
+            async with database.transaction() as connection:
+                await schedules.forget(connection, clock, "sync")
+
+        scheduler.every("1m", cancels, id="sync", missed="catch-up")
+
+    async with a_replica(database_url, clock, prepare):
+        await eventually(lambda: _is(database, "cancelled"))
+        assert ran == [START + MINUTE]
+        assert await story(database, "missed", "ran") == [
+            ("missed", "catch-up: 1 run, from 2026-11-29T14:01:00.000Z; not run from 2026-11-29T14:02:00.000Z"),
+            ("ran", "2026-11-29T14:01:00.000Z"),
+        ]
+
+
+async def test_a_catch_up_that_another_has_taken_meanwhile_begins_no_further_slot(
+    database: Database, database_url: str, clock: MovableClock
+) -> None:
+    async with a_replica(database_url, clock, every(Runs(), missed="catch-up")):
+        pass
+    clock.move(5 * MINUTE)
+    ran: list[datetime] = []
+
+    async def is_passed_by(run: ScheduledRun) -> None:
+        ran.append(run.scheduled_at)
+        async with database.transaction() as connection:
+            await connection.execute(text("update tasks set fence = fence + 1, worker = 'other'"))
+
+    async with a_replica(
+        database_url, clock, lambda scheduler: scheduler.every("1m", is_passed_by, id="sync", missed="catch-up")
+    ) as replica:
+        await eventually(lambda: bool(ran) and not replica.poller._running)
+        assert ran == [START + MINUTE]
+        assert (await row(database))["worker"] == "other"
 
 
 async def test_cancelled_while_it_is_being_stored_it_does_not_come(
@@ -630,16 +711,18 @@ async def test_what_came_again_and_failed_is_planned_when_it_is_made_one_that_co
         assert await _is(database, "scheduled")
 
 
-async def test_a_stale_runner_is_told_and_what_it_commits_is_refused(
+async def test_a_stale_runner_is_told_before_it_is_cancelled_and_what_it_commits_is_refused(
     database: Database, database_url: str, clock: MovableClock
 ) -> None:
-    signals: list[asyncio.Event] = []
+    is_told: list[bool] = []
     begun = asyncio.Event()
 
     async def stalls(run: ScheduledRun) -> None:
-        signals.append(run.signal)
         begun.set()
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            is_told.append(run.signal.is_set())
 
     async with a_replica(
         database_url, clock, lambda scheduler: scheduler.every("1m", stalls, id="sync", lease="1s"), "stale"
@@ -649,7 +732,7 @@ async def test_a_stale_runner_is_told_and_what_it_commits_is_refused(
         await begun.wait()
         async with database.transaction() as connection:  # another replica has taken it
             await connection.execute(text("update tasks set fence = fence + 1, worker = 'other'"))
-        await eventually(lambda: signals[0].is_set())
+        await eventually(lambda: is_told == [True])
         assert (await row(database))["worker"] == "other"
 
 
