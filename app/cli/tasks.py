@@ -17,7 +17,7 @@ from app.database import open_database
 from app.settings import Settings
 from scheduler import find, operate
 from scheduler.cancel import cancel as cancel_tasks
-from scheduler.cancel import cancel_labelled, count_labelled
+from scheduler.cancel import cancel_followup, cancel_labelled, count_labelled
 from scheduler.clock import Clock
 from scheduler.find import Found
 from scheduler.poller import DUE
@@ -204,15 +204,21 @@ _why_required = click.option("--why", callback=_one_line, required=True, help="W
 async def _cancel(settings: Settings, task: int, by: str, as_json: bool) -> None:
     async with _opened(settings) as database, database.transaction() as connection:
         found = await find.get(connection, None, task)
-        done = await cancel_tasks(connection, Clock(), found.tenant, [task], by=by) if found else None
-    if found is None or done is None:
-        fail(f"there is no task {task}", 2)
-    elif not done.cancelled and not done.raced:
+        if found is None:
+            fail(f"there is no task {task}", 2)
+        if found.kind == "schedule" and found.conversation is not None:  # with what of it is booked and not said yet
+            done = await cancel_followup(connection, Clock(), found.tenant, found.conversation, task, by=by)
+        else:
+            done = await cancel_tasks(connection, Clock(), found.tenant, [task], by=by)
+    if not done.cancelled and not done.raced:
         fail(f"task {task} is {found.state}: only a task that is scheduled or firing can be cancelled", 2)
     elif as_json:
         click.echo(json.dumps({"cancelled": list(done.cancelled), "raced": list(done.raced)}))
     else:
-        click.echo(f"task {task}: " + ("cancelled" if done.cancelled else "already being performed (raced)"))
+        for each in sorted([*done.cancelled, *done.raced]):
+            click.echo(
+                f"task {each}: " + ("cancelled" if each in done.cancelled else "already being performed (raced)")
+            )
 
 
 async def _cancel_labelled(
@@ -254,7 +260,10 @@ def cancel(
     as_json: bool,
     **labels: str | None,
 ) -> None:
-    """Cancel a task that is not done yet, or all of a tenant's under a label."""
+    """Cancel a task that is not done yet, or all of a tenant's under a label.
+
+    Of one that comes again in a conversation, named by its number, also what of it is booked and not said yet.
+    """
     count = sum(label is not None for label in labels.values())
     if task is not None and tenant is None and not count and not dry_run:
         run(_cancel)(task=task, by=_recorded(by, why), as_json=as_json)

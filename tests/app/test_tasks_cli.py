@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import text
 
 from app.cli.tasks import tasks
-from scheduler import operate, settle
+from scheduler import operate, schedules, settle
 from scheduler.clock import Clock
 from scheduler.events import story
 from scheduler.poller import DUE
+from scheduler.recurrence import every
 from store import deliveries
 from store.database import Database
 from store.signals import Signals
@@ -166,6 +168,32 @@ async def test_a_cancel_is_recorded_with_who_asked(shell: Shell, database: Datab
         booked = await a_followup(connection, CLOCK, await a_conversation(connection), due=timedelta(hours=1))
     assert await shell.run("tasks", "cancel", str(booked.id), "--by", "eva") == (0, f"task {booked.id}: cancelled")
     assert await last_line(database, booked.id) == ("cancelled", "eva")
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+async def test_what_comes_again_is_cancelled_with_what_of_it_is_booked_and_not_said_yet(
+    shell: Shell, database: Database, is_over: bool
+) -> None:
+    async with database.transaction() as connection:
+        conversation = await a_conversation(connection)
+        recurring = schedules.Schedule("chat:1", every("1d"), tenant="acme", conversation=conversation, channel="web")
+        stored = (await schedules.register(connection, CLOCK, [recurring]))["chat:1"]
+        booked = await a_followup(connection, CLOCK, conversation, due=timedelta(minutes=1), parent=stored.task)
+        other = await a_followup(connection, CLOCK, conversation, due=timedelta(minutes=1))
+        if is_over:
+            await connection.execute(
+                text(
+                    "update tasks set state = 'fired', outcome = 'delivered', ended_at = now() where kind = 'schedule'"
+                )
+            )
+    ended = [booked.id] if is_over else [stored.task, booked.id]
+    code, said = await shell.run("tasks", "cancel", str(stored.task), "--by", "eva")
+    assert (code, said.splitlines()) == (0, [f"task {task}: cancelled" for task in ended])
+    assert await states(database) == {
+        stored.task: "fired" if is_over else "cancelled",
+        booked.id: "cancelled",
+        other.id: "scheduled",
+    }
 
 
 async def test_tasks_are_found_and_cancelled_by_their_labels(shell: Shell, database: Database) -> None:
