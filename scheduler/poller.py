@@ -230,6 +230,10 @@ class Poller:
     async def _recover(self) -> None:
         if time.monotonic() - self._recovered_at < self._lease.total_seconds() / 3 and not self._is_unsure:
             return
+        # What is in hand here is alive, however long the database was away, or the loop was blocked.
+        await self._renew([task for task in self._running if task.lease is None], self._lease)
+        for task in [task for task in self._running if task.lease is not None]:
+            await self._renew([task], task.lease)
         async with self._database.transaction() as connection:
             dead = gone(await recovery.holders(connection))
             buckets = await recovery.claimed_buckets(connection) if self._by_bucket else [None]

@@ -704,6 +704,31 @@ async def test_a_database_that_is_away_is_waited_for_and_nothing_is_lost(
     assert set((await lanes(database)).values()) == {None}
 
 
+async def test_what_is_in_hand_while_the_database_is_away_for_longer_than_its_lease_is_begun_no_second_time(
+    database: Database, database_url: str, clock: MovableClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    may_end = asyncio.Event()
+
+    async def perform(task: Task) -> None:
+        await may_end.wait()
+        await worker.deliver(task)
+
+    async with a_proxy(database_url) as (proxy, through), working(through, perform, clock=clock) as worker:
+        await book_turns(database, clock)
+        worker.signals.hint(DUE)
+        await eventually(lambda: len(worker.performed) == 1)
+        proxy.cut()
+        worker.signals.hint(DUE)
+        await eventually(lambda: "the database does not answer" in caplog.text)
+        clock.move(2 * MINUTE)  # its lease is one
+        proxy.mend()
+        await has_looked(worker)
+        may_end.set()
+        await eventually(lambda: all_in(database, "fired", 1))
+    assert len(worker.performed) == 1
+    assert worker.counted == []
+
+
 async def test_a_database_that_is_silent_for_a_while_is_waited_for(database: Database, database_url: str) -> None:
     async with a_proxy(database_url) as (proxy, through), working(through) as worker:
         await has_looked(worker)
