@@ -46,7 +46,7 @@ CLAIMS = 20
 """At most so many in a row of one pool, before the others are looked at and what the dead held is recovered."""
 RESTS = 3
 """Where a tenant holds its share and has much more due, to look for what others have walks through all of it: for so many times
-as long as that has taken, only what fell due since is looked at."""
+as long as that has taken, but no longer than a poll interval, only what fell due since is looked at."""
 HOUR = timedelta(hours=1)
 
 
@@ -101,6 +101,8 @@ class Poller:
         self._cleaner: asyncio.Task[None] | None = None
         self._recovered_at = float("-inf")
         self._walks: defaultdict[tuple[Pool, int | None], _Walk] = defaultdict(_Walk)
+        self._whole_at = float("inf")
+        """When what this look has walked through in part only may be walked through whole, by `time.monotonic()`."""
         self._is_unsure = False
         """Whether a claim may have been made whose answer never came."""
         self.beat_at: float | None = None
@@ -156,6 +158,7 @@ class Poller:
         pause = self._interval.total_seconds() if self._signals.is_alive else WHILE_DEAF
         self.beat_at = time.monotonic()
         is_any_claimed = False
+        self._whole_at = float("inf")
         asked_at = time.monotonic()
         due = await next_due(connection, self._clock)
         each: dict[Pool, datetime | None] = {"speak": due.to_speak, "timed": due.timed, "background": due.background}
@@ -171,9 +174,7 @@ class Poller:
             return 0.0
         if due.is_due(due.to_speak):
             pause = min(pause, WHILE_WAITING)
-        if pools and self._walks:
-            left = min(walk.again_at for walk in self._walks.values()) - time.monotonic()
-            pause = min(pause, left) if left > 0 else pause
+        pause = min(pause, max(self._whole_at - time.monotonic(), 0))
         # By now the database's clock has gone on.
         return min(pause, (due.later - due.now).total_seconds() - time.monotonic() + asked_at) if due.later else pause
 
@@ -223,7 +224,9 @@ class Poller:
         claimed = await claim(*how, pool, limit, held, bucket, since=since)
         if is_whole:
             ended = time.monotonic()
-            walk.again_at = ended + RESTS * (ended - began)
+            walk.again_at = ended + min(RESTS * (ended - began), self._interval.total_seconds())
+        else:
+            self._whole_at = min(self._whole_at, walk.again_at)
         walk.to = claimed[-1].due_at if claimed else now
         return claimed
 

@@ -5,6 +5,7 @@ Pollers that must be woken by a hint sleep a minute otherwise, longer than any t
 
 import asyncio
 import logging
+import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,7 +17,7 @@ import pytest
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import OperationalError
 
-from scheduler import cancel, recovery, settle
+from scheduler import cancel, poller, recovery, settle
 from scheduler.claim import claim
 from scheduler.clock import Clock
 from scheduler.errors import TryAgain
@@ -328,6 +329,37 @@ async def test_what_comes_to_stand_before_what_was_walked_through_is_found_too(
         worker.signals.hint(DUE)
         await eventually(lambda: [task.tenant for task in worker.performed[4:]] == ["quick"])
         may_end.set()
+
+
+async def test_a_look_at_what_is_new_alone_is_followed_by_a_whole_one_though_its_time_came_meanwhile(
+    database: Database, database_url: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_moved = asyncio.Event()
+    claims = poller.claim
+
+    async def slow_claim(*given: Any, **how: Any) -> Any:
+        if how.get("since") is not None and not is_moved.is_set():
+            is_moved.set()
+            async with database.transaction() as connection:
+                conversation = await a_conversation(connection, "quick")
+                elder = await a_followup(connection, clock, conversation, tenant="quick", due=SECOND)
+                await connection.execute(
+                    text("update tasks set due_at = due_at - interval '3 seconds' where id = :id"), {"id": elder.id}
+                )
+            (walk,) = worker.poller._walks.values()
+            await asyncio.sleep(walk.again_at - time.monotonic())
+        return await claims(*given, **how)
+
+    async def perform(task: Task) -> None:
+        if task.tenant == "acme":
+            await asyncio.Event().wait()
+        await worker.deliver(task)
+
+    monkeypatch.setattr(poller, "claim", slow_claim)
+    await book_followups(database, clock, 30, due=2 * SECOND)
+    clock.move(3 * SECOND)
+    async with working(database_url, perform, clock=clock, slots=8) as worker:
+        await eventually(lambda: [task.tenant for task in worker.performed[4:]] == ["quick"])
 
 
 async def test_a_poller_with_one_slot_still_does_both_kinds_of_work(database: Database, database_url: str) -> None:
