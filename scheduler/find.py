@@ -8,7 +8,7 @@ from typing import Any, get_args
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW
-from scheduler.task import ACTIVE, State
+from scheduler.task import ACTIVE, OWN, State
 from store.database import bucket_of, sql
 
 
@@ -153,6 +153,10 @@ async def get(connection: AsyncConnection, tenant: str | None, task: int) -> Fou
 def search_for_one(tenant: str | None, task: int) -> tuple[str, dict[str, Any]]:
     """Return the question that `get` asks, and what it is given."""
     whose, given = _of(tenant)
+    if tenant is None:  # the application's own is in no table of tenants
+        own = "select cast(:own_bucket as smallint), cast(:own as text)"
+        whose = f"(t.bucket, t.tenant) in (select bucket, tenant from tenants union all {own})"
+        given = {"own_bucket": bucket_of(OWN), "own": OWN}
     return f"select {_SHOWN} from tasks t where {whose} and t.id = :id", {**given, "id": task}
 
 

@@ -29,11 +29,9 @@ from scheduler.events import became, note
 from scheduler.missed import POLICIES, Policy
 from scheduler.recurrence import Recurrence
 from scheduler.settle import HELD
-from scheduler.task import Task
+from scheduler.task import OWN, Task
 from store.database import bucket_of, sql
 
-OWN = "(app)"
-"""The tenant of schedules that are nobody's but the operator's own: no tenant can be called that."""
 LONGEST_ID = 400
 LONGEST_STORY = 1000
 """Claims of a schedule that its story goes back: one that comes every second would write millions of lines."""

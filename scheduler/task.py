@@ -66,6 +66,8 @@ Kind = Literal["turn", "followup", "notice", "function", "schedule"]
 State = Literal["scheduled", "firing", "fired", "failed", "uncertain", "cancelled", "expired"]
 Pool = Literal["speak", "timed", "background"]
 """What a claimed task needs a slot for: to say something, to write what was promised for a time, to work with no time promised."""
+OWN = "(app)"
+"""The tenant of schedules that are nobody's but the operator's own: no tenant can be called that."""
 ACTIVE = ("scheduled", "firing")
 TROUBLED = ("failed", "uncertain")
 """What waits for an operator."""

@@ -19,7 +19,7 @@ from scheduler.clock import Clock
 from scheduler.cron import Run, parse
 from scheduler.errors import BadSchedule, BadTime
 from scheduler.recurrence import zone_called
-from scheduler.schedules import OWN
+from scheduler.task import OWN
 from scheduler.when import duration
 from store.migrate import migrate
 

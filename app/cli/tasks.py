@@ -21,7 +21,7 @@ from scheduler.cancel import cancel_followup, cancel_labelled, count_labelled
 from scheduler.clock import Clock
 from scheduler.find import Found
 from scheduler.poller import DUE
-from scheduler.task import ACTIVE, TROUBLED, State
+from scheduler.task import ACTIVE, OWN, TROUBLED, State
 from store import tenants
 from store.database import Database
 from store.migrate import migrate
@@ -102,7 +102,7 @@ def _age(since: timedelta) -> str:
 
 
 async def _check_tenant(connection: AsyncConnection, tenant: str | None) -> None:
-    if tenant is not None and await tenants.find(connection, tenant) is None:
+    if tenant is not None and tenant != OWN and await tenants.find(connection, tenant) is None:
         fail(f"there is no tenant {tenant!r}: see vuelvo tenants list", 2)
 
 

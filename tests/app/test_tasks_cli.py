@@ -15,6 +15,7 @@ from scheduler.clock import Clock
 from scheduler.events import story
 from scheduler.poller import DUE
 from scheduler.recurrence import every
+from scheduler.task import OWN
 from store import deliveries
 from store.database import Database
 from store.signals import Signals
@@ -194,6 +195,28 @@ async def test_what_comes_again_is_cancelled_with_what_of_it_is_booked_and_not_s
         booked.id: "cancelled",
         other.id: "scheduled",
     }
+
+
+async def test_the_applications_own_schedules_are_shown_retried_and_cancelled_as_tasks_are(
+    shell: Shell, database: Database
+) -> None:
+    async with database.transaction() as connection:
+        ours = schedules.Schedule("digest", every("1d"), needs="schedule:digest")
+        task = (await schedules.register(connection, CLOCK, [ours]))["digest"].task
+        await connection.execute(text("update tasks set state = 'failed', error = 'paper', ended_at = now()"))
+    mine = ("--tenant", OWN)
+    assert [row["id"] for row in await shell.json("tasks", "list", *mine, "--status", "failed")] == [task]
+    assert "error: paper" in (await shell.run("tasks", "get", str(task)))[1].splitlines()
+    assert await shell.run("tasks", "retry", str(task), "--by", "eva") == (0, f"task {task}: retried")
+    code, said = await shell.run("tasks", "discard", str(task), "--why", "too late")
+    assert (code, said.partition(":")[2]) == (
+        2,
+        f" task {task} is scheduled, not failed: it is still to come, or waits for what its hold names;"
+        " vuelvo tasks cancel takes it back",
+    )
+    assert await shell.run("tasks", "cancel", *mine, "--key", "digest", "--dry-run") == (0, "1 task would be cancelled")
+    assert await shell.run("tasks", "cancel", str(task), "--by", "eva") == (0, f"task {task}: cancelled")
+    assert await states(database) == {task: "cancelled"}
 
 
 async def test_tasks_are_found_and_cancelled_by_their_labels(shell: Shell, database: Database) -> None:

@@ -15,7 +15,8 @@ from scheduler import operate, recovery, recurrence, schedules
 from scheduler.errors import BadSchedule
 from scheduler.poller import DUE, Poller
 from scheduler.scheduled import Engine, ScheduledRun, Scheduler
-from scheduler.schedules import OWN, Schedule
+from scheduler.schedules import Schedule
+from scheduler.task import OWN
 from store.database import Database
 from store.signals import Signals
 from tests.support.clock import MovableClock
