@@ -235,8 +235,9 @@ class Poller:
             return
         # What is in hand here is alive, however long the database was away, or the loop was blocked.
         await self._renew([task for task in self._running if task.lease is None], self._lease)
-        for task in [task for task in self._running if task.lease is not None]:
-            await self._renew([task], task.lease)
+        for task in list(self._running):
+            if task.lease is not None:
+                await self._renew([task], task.lease)
         async with self._database.transaction() as connection:
             dead = gone(await recovery.holders(connection))
             buckets = await recovery.claimed_buckets(connection) if self._by_bucket else [None]

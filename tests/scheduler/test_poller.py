@@ -335,7 +335,6 @@ async def test_a_look_at_what_is_new_alone_is_followed_by_a_whole_one_though_its
     database: Database, database_url: str, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_moved = asyncio.Event()
-    claims = poller.claim
 
     async def slow_claim(*given: Any, **how: Any) -> Any:
         if how.get("since") is not None and not is_moved.is_set():
@@ -348,7 +347,7 @@ async def test_a_look_at_what_is_new_alone_is_followed_by_a_whole_one_though_its
                 )
             (walk,) = worker.poller._walks.values()
             await asyncio.sleep(walk.again_at - time.monotonic())
-        return await claims(*given, **how)
+        return await claim(*given, **how)
 
     async def perform(task: Task) -> None:
         if task.tenant == "acme":
