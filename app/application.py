@@ -20,7 +20,7 @@ def load(name: str | None) -> Scheduler:
     if name is None:
         return Scheduler(time_zone="UTC")
     module_name, _, attribute = name.partition(":")
-    if not module_name or not attribute:
+    if not module_name or not attribute or module_name.startswith("."):
         raise ApplicationError(f"VUELVO_APP is {name[:60]!r}: write module:object, such as jobs:scheduler")
     here = str(Path.cwd())
     if here not in sys.path:

@@ -107,6 +107,7 @@ class Registered:
 class Listed:
     """A schedule as an operator sees it."""
 
+    task: int
     tenant: str
     id: str
     spec: str
@@ -161,8 +162,8 @@ select key, id, state, booked_for, fence from tasks
  where bucket = :bucket and tenant = :tenant and kind = 'schedule' and key = any(cast(:keys as text[]))
 """
 FIND_ALL = """
-select tenant, key, payload ->> 'spec' as spec, state, booked_for, payload ->> 'missed' as policy, error from tasks
- where kind = 'schedule' and (:with_ended or state in ('scheduled', 'firing'))
+select id, tenant, key, payload ->> 'spec' as spec, state, booked_for, payload ->> 'missed' as policy, error from tasks
+ where kind = 'schedule' and (:with_ended or state in ('scheduled', 'firing', 'failed'))
  order by tenant, key
 """
 ORPHANS = """
@@ -252,9 +253,10 @@ async def find(connection: AsyncConnection, ids: Sequence[str], *, tenant: str =
 
 
 async def find_all(connection: AsyncConnection, *, with_ended: bool = False) -> list[Listed]:
-    """Return all schedules of all tenants, and with `with_ended` those that will not come any more."""
+    """Return all schedules of all tenants that come or have failed; with `with_ended` also those that will not come any more."""
     return [
         Listed(
+            row.id,
             row.tenant,
             row.key,
             row.spec,

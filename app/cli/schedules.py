@@ -28,6 +28,8 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
+    task: int
+    """The number under which `vuelvo tasks get` tells its story."""
     tenant: str
     id: str
     when: str
@@ -45,11 +47,11 @@ def schedules() -> None:
 
 
 @schedules.command("list")
-@click.option("--all", "with_ended", is_flag=True, help="Those that have ended too.")
+@click.option("--all", "with_ended", is_flag=True, help="Those that have come to their end or were cancelled, too.")
 @_as_json
 @run
 async def list_schedules(settings: Settings, with_ended: bool, as_json: bool) -> None:
-    """List the schedules that are stored, with when they come next."""
+    """List the schedules that are stored, with when they come next, and those that have failed."""
     handlers = application.load(settings.app).ids if settings.app else None
     async with open_database(settings, is_patient=False) as database:
         await migrate(database)
@@ -58,6 +60,7 @@ async def list_schedules(settings: Settings, with_ended: bool, as_json: bool) ->
     rows = [
         asdict(
             _Shown(
+                each.task,
                 each.tenant,
                 each.id,
                 each.spec,
@@ -73,7 +76,7 @@ async def list_schedules(settings: Settings, with_ended: bool, as_json: bool) ->
     show(
         rows,
         as_json=as_json,
-        columns=["tenant", "id", "when", "state", "next_run_at", "missed", "orphan", "last_error"],
+        columns=["task", "tenant", "id", "when", "state", "next_run_at", "missed", "orphan", "last_error"],
     )
 
 

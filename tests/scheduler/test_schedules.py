@@ -938,3 +938,21 @@ async def test_ended_ones_are_deleted_by_command_and_no_others(
 async def _tenants(database: Database) -> Sequence[str]:
     async with database.transaction() as connection:
         return list((await connection.execute(text("select tenant from tenants"))).scalars())
+
+
+async def test_one_that_has_failed_is_listed_with_its_number_and_one_that_was_cancelled_is_not(
+    database: Database, clock: MovableClock
+) -> None:
+    async with database.transaction() as connection:
+        for id in ("a", "b"):
+            one = Schedule(id, recurrence.every("1m"))
+            number = (await schedules.register(connection, clock, [one]))[id].task
+        await connection.execute(
+            text("update tasks set state = 'failed', error = 'it died', ended_at = now() where id = :id"),
+            {"id": number},
+        )
+        await schedules.forget(connection, clock, "a")
+        listed = await schedules.find_all(connection)
+    assert [(each.task, each.id, each.state, each.error, each.next_run_at) for each in listed] == [
+        (number, "b", "failed", "it died", None)
+    ]
