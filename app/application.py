@@ -1,9 +1,10 @@
-"""The developer's own application: `VUELVO_APP` names a module and in it a Scheduler, or something that has one."""
+"""The developer's own application: `VUELVO_APP` names a module and in it an App, or a Scheduler, or something that has one."""
 
 import sys
 from importlib import import_module
 from pathlib import Path
 
+from app.functions import App
 from scheduler.errors import SchedulerError
 from scheduler.scheduled import Scheduler
 
@@ -12,13 +13,13 @@ class ApplicationError(Exception):
     """What VUELVO_APP names cannot be used; the message says why, and the way out."""
 
 
-def load(name: str | None) -> Scheduler:
-    """Return the schedules of the application `module:object`, looked for in the current directory first; none without one.
+def load(name: str | None) -> App:
+    """Return the application `module:object`, looked for in the current directory first; an empty one without a name.
 
     Raises ApplicationError.
     """
     if name is None:
-        return Scheduler(time_zone="UTC")
+        return App(time_zone="UTC")
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute or module_name.startswith("."):
         raise ApplicationError(f"VUELVO_APP is {name[:60]!r}: write module:object, such as jobs:scheduler")
@@ -45,11 +46,17 @@ def load(name: str | None) -> Scheduler:
     try:
         for part in attribute.split("."):
             found = getattr(found, part, None)  # type: ignore[assignment]
+        if isinstance(found, App):
+            return found
         scheduler = found if isinstance(found, Scheduler) else getattr(found, "scheduler", None)
     except (Exception, SystemExit) as problem:
         raise ApplicationError(
             f"VUELVO_APP names {attribute!r} in {module_name!r}, which raises {type(problem).__name__}: {problem}"
         ) from problem
     if not isinstance(scheduler, Scheduler):
-        raise ApplicationError(f"VUELVO_APP names {attribute!r} in {module_name!r}, which is no Scheduler and has none")
-    return scheduler
+        raise ApplicationError(
+            f"VUELVO_APP names {attribute!r} in {module_name!r}, which is no App or Scheduler and has none"
+        )
+    app = App(time_zone="UTC")
+    app.scheduler = scheduler
+    return app

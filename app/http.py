@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from agent.rhythm import zone_for
+from app.api.routes import api_routes
 from app.hooks import hook_routes
 from app.inbox import receive
 from app.service import OLDEST_DUE_LIMIT, Service
@@ -49,6 +50,7 @@ def application(running: Running) -> Starlette:
             *_health_routes(running),
             *hook_routes(service, running.settings),
             *widget_routes(web),
+            *api_routes(running.functions),
         ],
         exception_handlers=_HANDLERS,
     )

@@ -17,7 +17,16 @@ from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from dotenv.parser import parse_stream
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+)
 from sqlalchemy.exc import ArgumentError
 
 from scheduler.errors import BadTime
@@ -116,7 +125,9 @@ class Settings(BaseModel):
         default=timedelta(seconds=60), ge=timedelta(seconds=1), le=timedelta(hours=1)
     )
     app: str | None = None
-    """`module:object`: the developer's own schedules."""
+    """`module:object`: the developer's own functions and schedules."""
+    deployment: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] | None = None
+    """Which of several versions side by side this process is: a pinned run is performed by its own alone."""
     telegram_api_url: HttpUrl | None = None
     twilio_api_url: HttpUrl | None = None
     trusted_proxies: Annotated[tuple[str, ...], BeforeValidator(_networks)] | None = None

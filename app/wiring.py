@@ -20,7 +20,10 @@ from agent.models import Models
 from agent.turn import answering_agent
 from app import application, followups, inbox, recurring, tenants_file
 from app.database import open_database, when_it_can_be_used
+from app.deferred import Deferred, offers
 from app.engine import engine_of
+from app.functions import App
+from app.runs import Functions
 from app.service import Service
 from app.settings import Settings, secret_key
 from app.speak import pause
@@ -32,6 +35,7 @@ from scheduler.clock import Clock
 from scheduler.hold import CHANNEL_PAUSED, TOPIC_GONE, release
 from scheduler.poller import DUE, Poller
 from scheduler.scheduled import Scheduler
+from scheduler.settle import End
 from scheduler.task import Task
 from store import tenants
 from store.database import Database, is_distributed
@@ -55,14 +59,19 @@ class Running:
     service: Service
     settings: Settings
     poller: Poller | None
+    functions: Functions
     stopping: asyncio.Event
 
 
-def performer(service: Service, scheduler: Scheduler | None = None) -> Callable[[Task], Awaitable[None]]:
+def performer(
+    service: Service, scheduler: Scheduler | None = None, functions: Functions | None = None
+) -> Callable[[Task], Awaitable[End | None]]:
     """Return what the poller is handed: each kind of task goes to its story, unless its tenant cannot be used."""
 
-    async def perform(task: Task) -> None:
+    async def perform(task: Task) -> End | None:
         try:
+            if task.kind == "function" and functions is not None:
+                return await functions.run(task)
             if task.kind == "turn":
                 await inbox.answer(service, task)
             elif task.kind == "schedule" and "about" in task.payload:
@@ -75,6 +84,7 @@ def performer(service: Service, scheduler: Scheduler | None = None) -> Callable[
             service.complain(task.tenant, problem)
             async with service.database.transaction() as connection:
                 await pause(service, connection, task, None)
+        return None
 
     return perform
 
@@ -107,13 +117,17 @@ async def running(
     settings: Settings,
     *,
     poll: bool = True,
+    load_app: bool = False,
     is_patient: bool = True,
     any_key: bool = False,
     model: Model | None = None,
     clock: Clock | None = None,
     database: Database | None = None,
+    app: App | None = None,
 ) -> AsyncIterator[Running]:
     """Bring the service up: database, schema, demo tenant, hints, and (with `poll`) the poller.
+
+    The developer's application is loaded for the poller, or where `load_app` asks for its functions.
 
     While the database cannot be used, a patient caller waits; for another that is an end. With `any_key` the tenants may
     be sealed with another secret key than ours.
@@ -125,34 +139,40 @@ async def running(
             database = await stack.enter_async_context(open_database(settings, is_patient=is_patient))
         begin = partial(when_it_can_be_used, database, is_patient=is_patient)
         await begin(partial(migrate, database))
-        scheduler = application.load(settings.app if poll else None)
+        app = app or application.load(settings.app if poll or load_app else None)
+        scheduler = app.scheduler
         service = await stack.enter_async_context(_service(settings, database, model, clock or Clock()))
         if not any_key:
             await begin(partial(check_key, service))
         await begin(partial(write_demo_tenant, service))
+        engine = engine_of(service, settings.poll_interval)
+        assert engine.send is not None
+        deferred = Deferred(database, service.clock, service.signals)
+        functions = Functions(app, service, deferred, engine.send, settings.deployment)
+        can_run = offers(app.functions, settings.deployment)
         poller = None
         if poll:
             poller = Poller(
                 database,
                 service.clock,
                 service.signals,
-                performer(service, scheduler),
+                performer(service, scheduler, functions),
                 interval=settings.poll_interval,
                 lease=settings.lease,
                 count=service.counts.happened,
                 by_bucket=await begin(partial(is_distributed, database)),
                 also_delete=partial(sessions.delete_old, database),
-                offers=scheduler.offers,
+                offers=lambda: scheduler.offers | can_run,
                 on_lost=scheduler.lose,
             )
-            await begin(partial(scheduler.start, engine_of(service, settings.poll_interval)))
+            await begin(partial(scheduler.start, engine))
             service.on_heard = scheduler.heard
             poller.start()
             stack.push_async_callback(poller.stop)
             stack.push_async_callback(scheduler.stop)
         stopping = asyncio.Event()
         stack.callback(stopping.set)
-        yield Running(service, settings, poller, stopping)
+        yield Running(service, settings, poller, functions, stopping)
 
 
 @asynccontextmanager

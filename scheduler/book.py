@@ -37,6 +37,8 @@ class Booking:
     subject: str | None = None
     idempotency_key: str | None = None
     lane: bool = False
+    needs: str | None = None
+    """What a worker must have to perform it."""
     asked_at: datetime | None = None
     """When it was asked for, where that was before: the row's `created_at`. None is now."""
 
@@ -66,16 +68,16 @@ with given as materialized (
       from unnest(cast(:bucket as smallint[]), cast(:tenant as text[]), cast(:kind as text[]), cast(:conversation as bigint[]),
                   cast(:channel as text[]), cast(:reply_to as text[]), cast(:parent as bigint[]), cast(:payload as text[]),
                   cast(:at as timestamptz[]), cast(:delay as interval[]), cast(:expires_at as timestamptz[]),
-                  cast(:lane as boolean[]), cast(:key as text[]), cast(:subject as text[]),
+                  cast(:lane as boolean[]), cast(:needs as text[]), cast(:key as text[]), cast(:subject as text[]),
                   cast(:idempotency_key as text[]), cast(:payload_hash as bytea[]),
                   cast(:asked_at as timestamptz[])) with ordinality
-        as g (bucket, tenant, kind, conversation, channel, reply_to, parent, payload, at, delay, expires_at, lane, key,
+        as g (bucket, tenant, kind, conversation, channel, reply_to, parent, payload, at, delay, expires_at, lane, needs, key,
               subject, idempotency_key, payload_hash, asked_at, place)),
 booked as (
     insert into tasks (bucket, tenant, id, kind, conversation, channel, reply_to, parent, payload, due_at, booked_for,
-                       expires_at, lane, key, subject, idempotency_key, payload_hash, created_at) overriding system value
+                       expires_at, lane, needs, key, subject, idempotency_key, payload_hash, created_at) overriding system value
     select bucket, tenant, id, kind, conversation, channel, reply_to, parent, cast(payload as jsonb),
-           coalesce(at, {NOW} + delay), coalesce(at, {NOW} + delay), expires_at, lane, key, subject, idempotency_key,
+           coalesce(at, {NOW} + delay), coalesce(at, {NOW} + delay), expires_at, lane, needs, key, subject, idempotency_key,
            payload_hash, coalesce(asked_at, {NOW})
       from given
      order by tenant, idempotency_key, place
@@ -149,6 +151,7 @@ _AS_GIVEN = (
     "parent",
     "expires_at",
     "lane",
+    "needs",
     "key",
     "subject",
     "idempotency_key",

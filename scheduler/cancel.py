@@ -11,7 +11,7 @@ from scheduler.events import became, note
 from scheduler.find import beyond, whole
 from store.database import bucket_of, sql
 
-_CHOSEN = "bucket = :bucket and tenant = :tenant and {which} and (cast(:kind as text) is null or kind = :kind)"
+_CHOSEN = "bucket = :bucket and tenant = :tenant and {which} and (cast(:kinds as text[]) is null or kind = any(cast(:kinds as text[])))"
 
 
 # The rows are locked first, in one order, so that two cancels of many tasks do not wait for each other. What becomes of
@@ -69,11 +69,13 @@ async def cancel(
     ids: Sequence[int],
     *,
     conversation: int | None = None,
-    kind: str | None = None,
+    kinds: Sequence[str] | None = None,
     by: str | None = None,
 ) -> Cancelled:
-    """Cancel these tasks of a tenant, as far as they are active and of this conversation and kind; `by` says who asked."""
-    return await _execute(connection, clock, CANCEL, tenant, kind=kind, by=by, ids=list(ids), conversation=conversation)
+    """Cancel these tasks of a tenant, as far as they are active and of this conversation and these kinds; `by` says who asked."""
+    return await _execute(
+        connection, clock, CANCEL, tenant, kinds=_list(kinds), by=by, ids=list(ids), conversation=conversation
+    )
 
 
 async def cancel_followup(
@@ -96,7 +98,7 @@ async def cancel_labelled(
     subject: str | None = None,
     key: str | None = None,
     key_prefix: str | None = None,
-    kind: str | None = None,
+    kinds: Sequence[str] | None = None,
     by: str | None = None,
 ) -> Cancelled:
     """Cancel a tenant's tasks of one subject, of one key, or whose key begins so, exactly as given; else as `cancel`.
@@ -104,7 +106,7 @@ async def cancel_labelled(
     Raises ValueError unless it is one of the three.
     """
     name, given = _label(subject=subject, key=key, key_prefix=key_prefix)
-    return await _execute(connection, clock, CANCEL_LABELLED[name], tenant, kind=kind, by=by, **given)
+    return await _execute(connection, clock, CANCEL_LABELLED[name], tenant, kinds=_list(kinds), by=by, **given)
 
 
 async def count_labelled(
@@ -114,12 +116,16 @@ async def count_labelled(
     subject: str | None = None,
     key: str | None = None,
     key_prefix: str | None = None,
-    kind: str | None = None,
+    kinds: Sequence[str] | None = None,
 ) -> int:
     """Return how many tasks `cancel_labelled` would cancel now, those it would find raced not among them."""
     name, given = _label(subject=subject, key=key, key_prefix=key_prefix)
-    given |= {"bucket": bucket_of(tenant), "tenant": tenant, "kind": kind}
+    given |= {"bucket": bucket_of(tenant), "tenant": tenant, "kinds": _list(kinds)}
     return int(await connection.scalar(sql(COUNT_LABELLED[name]), given) or 0)
+
+
+def _list(kinds: Sequence[str] | None) -> list[str] | None:
+    return None if kinds is None else list(kinds)
 
 
 def _label(**labels: str | None) -> tuple[str, dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Claiming: taking due tasks so that nobody else does.
 
-Three statements, for tasks that speak, for tasks that are to be written (in time, or in the background), and for those that need something which not every
-worker has; each can be pasted into psql.
+One statement a pool: for tasks that speak; for those that are to be written, in time or in the background; for those that need
+something which not every worker has. Each can be pasted into psql.
 
 To speak, a task needs its conversation's lane. The statement goes in steps, and the order of the steps is the point:
 1. candidates: what is due, joined to conversations whose lane is free, and more of it than is wanted. Without the join a
@@ -116,40 +116,31 @@ select {CLAIMED} from claimed order by due_at, id
 """
 
 
-def _to_write(of: str, most: int, is_timed: bool) -> str:
+# What nobody here offers stays where it is, and is walked over; there may be thousands of it, beside as many that are offered.
+# They are looked up in a hash: in an array that is no constant each row would be compared with all of them. Within a CASE
+# the planner does not make it a join.
+OFFERED = "case when t.needs in (select unnest(cast(:offers as text[]))) then true else false end"
+WITHOUT_LANE: dict[Pool, str] = {
+    "timed": "not t.lane and t.needs is null and t.booked_for > t.created_at",
+    "background": "not t.lane and t.needs is null and t.booked_for <= t.created_at",
+    "application": f"t.needs is not null and {OFFERED}",
+}
+OWN_LEASE = "coalesce(cast(t.payload ->> 'lease' as float) * interval '1 second', cast(:lease as interval))"
+
+
+def _without_lane(of: str, most: int, pool: Pool) -> str:
     return f"""
 with due as materialized (
     select t.bucket, t.tenant, t.due_at, t.id
       from tasks t
-     where t.state = 'scheduled' and t.hold is null and not t.lane and t.needs is null and t.due_at <= {NOW}
-       and t.booked_for {">" if is_timed else "<="} t.created_at and {SINCE} and {NOT_FULL} {of.format("t")}
+     where t.state = 'scheduled' and t.hold is null and t.due_at <= {NOW} and {WITHOUT_LANE[pool]}
+       and {SINCE} and {NOT_FULL} {of.format("t")}
      order by t.due_at, t.id
      limit {most}
        for update skip locked),
 pick as materialized (
     select * from (select *, {NTH} from due) as ranked left join {BUSY} where {IN_SHARE} order by due_at, id limit :slots),
-{_claimed(of)}
-select {CLAIMED} from claimed order by due_at, id
-"""
-
-
-# What nobody here offers stays where it is, and is walked over; there may be thousands of it, beside as many that are offered.
-# They are looked up in a hash: in an array that is no constant each row would be compared with all of them. Within a CASE
-# the planner does not make it a join.
-OFFERED = "case when t.needs in (select unnest(cast(:offers as text[]))) then true else false end"
-
-
-def _with_needs(of: str, most: int) -> str:
-    return f"""
-with pick as materialized (
-    select t.bucket, t.tenant, t.due_at, t.id
-      from tasks t
-     where t.state = 'scheduled' and t.hold is null and t.needs is not null and t.due_at <= {NOW}
-       and {OFFERED} {of.format("t")}
-     order by t.due_at, t.id
-     limit least(:slots, {most})
-       for update skip locked),
-{_claimed(of, "coalesce(cast(t.payload ->> 'lease' as float) * interval '1 second', cast(:lease as interval))")}
+{_claimed(of, OWN_LEASE) if pool == "application" else _claimed(of)}
 select {CLAIMED} from claimed order by due_at, id
 """
 
@@ -162,13 +153,7 @@ EVERYWHERE, IN_BUCKET = "", "and {0}.bucket = :bucket"
 def claim_statement(pool: Pool, *, in_bucket: bool, most: int) -> str:
     """Return the statement that claims at most `most` tasks, a power of two, or as many fewer as it is given."""
     of = IN_BUCKET if in_bucket else EVERYWHERE
-    return _to_speak(of, most) if pool == "speak" else _to_write(of, most, pool == "timed")
-
-
-@functools.cache
-def claim_with_needs_statement(*, in_bucket: bool, most: int) -> str:
-    """Return the one that claims what needs something."""
-    return _with_needs(IN_BUCKET if in_bucket else EVERYWHERE, most)
+    return _to_speak(of, most) if pool == "speak" else _without_lane(of, most, pool)
 
 
 DUE_BUCKETS = f"""
@@ -215,11 +200,14 @@ async def claim(
     bucket: int | None = None,
     *,
     since: datetime | None = None,
+    offers: Collection[str] = (),
 ) -> Sequence[Task]:
-    """Claim at most `limit` tasks of one pool, the longest due first, under a lease and a new fencing token.
+    """Claim at most `limit` tasks of one pool, the longest due first, under a lease, their own if they have one, and a new
+    fencing token.
 
     `limit` is half of the worker's free slots of that pool; `held` says how many of the others each tenant holds.
-    With a `bucket` only that one is looked at, with `since` only what fell due from then on.
+    With a `bucket` only that one is looked at, with `since` only what fell due from then on. Of the pool `application` what
+    needs one of `offers` is claimed.
     """
     held = held or {}
     given: dict[str, object] = {
@@ -237,31 +225,10 @@ async def claim(
         given["bucket"] = bucket
     if pool == "speak":
         given["patience"] = PATIENCE
+    if pool == "application":
+        given["offers"] = list(offers)
     most = 1 << max(limit - 1, 0).bit_length()
     statement = claim_statement(pool, in_bucket=bucket is not None, most=most)
-    return [task_of(row) for row in await connection.execute(sql(statement), given)]
-
-
-async def claim_with_needs(
-    connection: AsyncConnection,
-    clock: Clock,
-    worker: str,
-    lease: timedelta,
-    limit: int,
-    offers: Collection[str],
-    bucket: int | None = None,
-) -> Sequence[Task]:
-    """Claim at most `limit` tasks that need something of what is offered, under a lease, their own if they have one."""
-    most = 1 << max(limit - 1, 0).bit_length()
-    statement = claim_with_needs_statement(in_bucket=bucket is not None, most=most)
-    given: dict[str, object] = {
-        "now": clock.override(),
-        "worker": worker,
-        "lease": lease,
-        "slots": limit,
-        "offers": list(offers),
-        **({} if bucket is None else {"bucket": bucket}),
-    }
     return [task_of(row) for row in await connection.execute(sql(statement), given)]
 
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW
-from scheduler.task import ACTIVE, OWN, State
+from scheduler.task import ACTIVE, OWN, Kind, State
 from store.database import bucket_of, sql
 
 
@@ -35,6 +35,7 @@ class Found:
     parent: int | None
     key: str | None
     subject: str | None
+    needs: str | None
 
 
 _SHOWN = ", ".join(f"t.{field.name}" for field in fields(Found))
@@ -244,6 +245,53 @@ def beyond(prefix: str) -> str:
         )
     after = ord(before[-1]) + 1
     return before[:-1] + chr(0xE000 if after == 0xD800 else after)  # past the surrogates, which are not characters
+
+
+async def page_of(
+    connection: AsyncConnection,
+    tenant: str,
+    *,
+    kinds: Sequence[str],
+    states: Sequence[str],
+    function: str | None = None,
+    key: str | None = None,
+    subject: str | None = None,
+    limit: int,
+    offset: int,
+) -> tuple[Sequence[Found], int]:
+    """Return one page of a tenant's tasks, and how many there are: the next due first, or, of those that have ended, the last first."""
+    (question, count), given = search_page(kinds=kinds, states=states, function=function, key=key, subject=subject)
+    given |= {"bucket": bucket_of(tenant), "tenant": tenant}
+    total = int(await connection.scalar(sql(count), given) or 0)
+    rows = await _found(connection, question, {**given, "limit": limit, "offset": offset}) if total > offset else []
+    return rows, total
+
+
+def search_page(
+    *, kinds: Sequence[str], states: Sequence[str], function: str | None, key: str | None, subject: str | None
+) -> tuple[tuple[str, str], dict[str, Any]]:
+    """Return the questions that `page_of` asks, for the page and for how many there are, and what both are given."""
+    # Kinds and states are words of the statement, whatever it is planned for, so that an index of some can be used.
+    assert set(states) <= set(get_args(State))
+    assert set(kinds) <= set(get_args(Kind))
+    chosen = [
+        "t.bucket = :bucket and t.tenant = :tenant",
+        f"t.kind in ({', '.join(map(repr, kinds))})" if len(kinds) > 1 else f"t.kind = {kinds[0]!r}",
+        f"t.state in ({', '.join(map(repr, states))})",
+    ]
+    given: dict[str, Any] = {}
+    for name, column, label in (
+        ("function", "t.payload ->> 'path'", function),
+        ("key", "t.key", key),
+        ("subject", "t.subject", subject),
+    ):
+        if label is not None:
+            chosen.append(f"{column} = :{name}")
+            given[name] = label
+    where = " and ".join(chosen)
+    order = "t.due_at, t.id" if set(states) <= set(ACTIVE) else "t.ended_at desc, t.id desc"
+    page = f"select {_SHOWN} from tasks t where {where} order by {order} limit :limit offset :offset"
+    return (page, f"select count(*) from tasks t where {where}"), given
 
 
 async def failed(connection: AsyncConnection, tenant: str | None) -> Sequence[tuple[str, int]]:

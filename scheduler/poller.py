@@ -4,8 +4,8 @@ It is woken by a hint (a booking in this process or another) and looks by itself
 a second while hints of other processes are not proven to arrive. It never claims more than it has free slots for, and
 holds no transaction while a task is performed.
 
-There are three pools of slots, so that slow checks keep neither an answer nor a reminder waiting; in each of them a tenant
-gets no more than its share.
+There are four pools of slots, so that slow checks, or a developer's functions, keep neither an answer nor a reminder waiting;
+in each of them a tenant gets no more than its share.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler import recovery, retention, settle
 from scheduler.batch import Batch
-from scheduler.claim import claim, claim_with_needs, due_buckets, full, next_due
+from scheduler.claim import claim, due_buckets, full, next_due
 from scheduler.clock import Clock
 from scheduler.errors import LostClaim, TryAgain
 from scheduler.lease import renew
@@ -78,15 +78,15 @@ class Poller:
         count: Callable[[str, Task], None] = lambda event, task: None,
         delete_old_every: timedelta = HOUR,
         also_delete: Callable[[], Awaitable[object]] | None = None,
-        offers: Collection[str] = (),
+        offers: Callable[[], Collection[str]] = tuple,
         on_lost: Callable[[Task], None] = lambda task: None,
     ) -> None:
         """`slots` is how many tasks of each pool are performed at a time.
 
         `by_bucket` claims and recovers bucket by bucket, as tables that are distributed over servers want it.
         `count` is told of a `lease lost` and of what is `quarantined`. `also_delete` deletes what else is old, of what the
-        scheduler knows nothing. `offers` is what this worker has that a task may need; it may grow and shrink meanwhile.
-        `on_lost` is told of a task whose claim is another's by now, before its work is cancelled.
+        scheduler knows nothing. `offers` says what this worker has that a task may need. `on_lost` is told of a task whose
+        claim is another's by now, before its work is cancelled.
         """
         self._database, self._clock, self._signals, self._perform = database, clock, signals, perform
         self._interval, self._lease, self._slots = interval, lease, slots
@@ -161,15 +161,17 @@ class Poller:
         self._whole_at = float("inf")
         asked_at = time.monotonic()
         due = await next_due(connection, self._clock)
-        each: dict[Pool, datetime | None] = {"speak": due.to_speak, "timed": due.timed, "background": due.background}
+        each: dict[Pool, datetime | None] = {
+            "speak": due.to_speak,
+            "timed": due.timed,
+            "background": due.background,
+            "application": due.with_needs if self._offers() else None,
+        }
         pools = [pool for pool, at in each.items() if due.is_due(at)]
-        is_any_due = bool(pools) or due.is_due(due.with_needs)
-        buckets = await due_buckets(connection, self._clock) if is_any_due and self._by_bucket else [None]
+        buckets = await due_buckets(connection, self._clock) if pools and self._by_bucket else [None]
         for bucket in buckets:
             for pool in pools:
                 is_any_claimed |= await self._claim(connection, pool, bucket, due.now)
-            if due.is_due(due.with_needs) and self._offers:
-                is_any_claimed |= await self._claim(connection, "timed", bucket, due.now, with_needs=True)
         if is_any_claimed:
             return 0.0
         if due.is_due(due.to_speak):
@@ -178,9 +180,7 @@ class Poller:
         # By now the database's clock has gone on.
         return min(pause, (due.later - due.now).total_seconds() - time.monotonic() + asked_at) if due.later else pause
 
-    async def _claim(
-        self, connection: AsyncConnection, pool: Pool, bucket: int | None, now: datetime, *, with_needs: bool = False
-    ) -> bool:
+    async def _claim(self, connection: AsyncConnection, pool: Pool, bucket: int | None, now: datetime) -> bool:
         """Claim and start what is due in one pool; tell whether there was anything. `now` is when it was seen to be due.
 
         As long as there is half as much as was asked for, it asks at once for more: the database claims while tasks begin here.
@@ -193,13 +193,7 @@ class Poller:
             are_some_full = bool(full(held, limit))
             if limit == 0 or self._stopping or (is_little and not are_some_full):
                 return turn > 0  # whoever finishes hints
-            how = (connection, self._clock, self.name, self._lease)
-            if with_needs:
-                claimed = await claim_with_needs(*how, limit, self._offers, bucket)
-            elif are_some_full:
-                claimed = await self._walk(connection, pool, limit, held, bucket, now)
-            else:
-                claimed = await claim(*how, pool, limit, held, bucket)
+            claimed = await self._claim_once(connection, pool, limit, held, bucket, now, past_full=are_some_full)
             for task in claimed:
                 self._running[task] = asyncio.create_task(self._run(task), name=f"task {task.id}")
             if not claimed:
@@ -207,7 +201,7 @@ class Poller:
             is_little = len(claimed) < limit // 2
         return True
 
-    async def _walk(
+    async def _claim_once(
         self,
         connection: AsyncConnection,
         pool: Pool,
@@ -215,13 +209,16 @@ class Poller:
         held: Counter[str],
         bucket: int | None,
         now: datetime,
+        *,
+        past_full: bool,
     ) -> Sequence[Task]:
-        """Claim what is due past the tenants that hold their share."""
         walk, began = self._walks[pool, bucket], time.monotonic()
-        is_whole = walk.to is None or began >= walk.again_at
-        since = None if is_whole else walk.to
+        is_whole = not past_full or walk.to is None or began >= walk.again_at
+        since, offers = None if is_whole else walk.to, self._offers()
         how = (connection, self._clock, self.name, self._lease)
-        claimed = await claim(*how, pool, limit, held, bucket, since=since)
+        claimed = await claim(*how, pool, limit, held, bucket, since=since, offers=offers)
+        if not past_full:
+            return claimed
         if is_whole:
             ended = time.monotonic()
             walk.again_at = ended + min(RESTS * (ended - began), self._interval.total_seconds())

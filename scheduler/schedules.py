@@ -280,7 +280,7 @@ async def forget(connection: AsyncConnection, clock: Clock, id: str, *, tenant: 
     found = (await find(connection, [id], tenant=tenant)).get(id)
     if found is None:
         return False
-    done: Cancelled = await cancel(connection, clock, tenant, [found.task], kind="schedule")
+    done: Cancelled = await cancel(connection, clock, tenant, [found.task], kinds=["schedule"])
     if done.cancelled or done.raced:
         return True
     given = {"now": clock.override(), "bucket": bucket_of(tenant), "tenant": tenant, "id": found.task}

@@ -64,8 +64,9 @@ from store.database import bucket_of, metadata
 
 Kind = Literal["turn", "followup", "notice", "function", "schedule"]
 State = Literal["scheduled", "firing", "fired", "failed", "uncertain", "cancelled", "expired"]
-Pool = Literal["speak", "timed", "background"]
-"""What a claimed task needs a slot for: to say something, to write what was promised for a time, to work with no time promised."""
+Pool = Literal["speak", "timed", "background", "application"]
+"""What a claimed task needs a slot for: to say something, to write what was promised for a time, to work with no time promised,
+to run what is a developer's."""
 OWN = "(app)"
 """The tenant of schedules that are nobody's but the operator's own: no tenant can be called that."""
 ACTIVE = ("scheduled", "firing")
@@ -165,6 +166,15 @@ tasks = Table(
         "id",
         postgresql_where=text("state = 'scheduled' and hold is null and needs is not null"),
     ),
+    # A tenant's deferred runs: counted at each booking, and listed.
+    Index(
+        "tasks_functions",
+        "bucket",
+        "tenant",
+        "due_at",
+        "id",
+        postgresql_where=text("kind = 'function' and state in ('scheduled', 'firing')"),
+    ),
     Index("tasks_schedules", "bucket", "tenant", "key", postgresql_where=text("kind = 'schedule'")),
     # Whose claims are alive. The predicate is not "state = 'firing'", or the planner would settle tasks through this
     # index, which is full of dead entries, instead of the primary key. Not on lease_until, so that a renewal stays
@@ -255,6 +265,7 @@ class Task:
     key: str | None
     message_seq: int | None
     """The message that it is taken for already: it was said before, or may have been."""
+    needs: str | None
     claimed_at: datetime
     """When it was claimed, by the clock that decides what is due: the present, for whoever performs it."""
 
@@ -263,7 +274,9 @@ class Task:
         """Which slots it is performed in."""
         if self.lane:
             return "speak"
-        return "timed" if self.booked_for > self.created_at or self.kind == "schedule" else "background"
+        if self.needs is not None:
+            return "application"
+        return "timed" if self.booked_for > self.created_at else "background"
 
     @property
     def lease(self) -> timedelta | None:
@@ -279,7 +292,7 @@ class Task:
 
 CLAIMED = (
     "tenant, id, kind, conversation, channel, reply_to, parent, payload, text, due_at, booked_for, created_at, expires_at,"
-    " lane, sending, fence, attempt, key, message_seq, claimed_at"
+    " lane, sending, fence, attempt, key, message_seq, needs, claimed_at"
 )
 """The columns of a Task, in order."""
 

@@ -61,7 +61,7 @@ async def _doctor(settings: Settings, as_json: bool) -> None:
     note("time zones", True, zones_used())
     if settings.app:
         try:
-            handlers = application.load(settings.app).ids
+            handlers = application.load(settings.app).scheduler.ids
             note("application", True, f"{settings.app}: {len(handlers)} durable schedules")
         except application.ApplicationError as problem:
             note("application", False, str(problem))

@@ -52,7 +52,7 @@ def schedules() -> None:
 @run
 async def list_schedules(settings: Settings, with_ended: bool, as_json: bool) -> None:
     """List the schedules that are stored, with when they come next, and those that have failed."""
-    handlers = application.load(settings.app).ids if settings.app else None
+    handlers = application.load(settings.app).scheduler.ids if settings.app else None
     async with open_database(settings, is_patient=False) as database:
         await migrate(database)
         async with database.autocommit() as connection:

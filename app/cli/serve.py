@@ -42,7 +42,7 @@ async def _serve(settings: Settings, no_poller: bool) -> None:
     limits = Limits(connections=allow_files())
     listening = open_port(settings.host, settings.port)
     with contextlib.closing(listening):
-        async with running(settings, poll=not no_poller) as house:
+        async with running(settings, poll=not no_poller, load_app=True) as house:
             server = Server(application(house), limits, settings.trusted_proxies or ())
             receivers = asyncio.create_task(Receivers(house.service, settings, house.stopping).run())
             serving = asyncio.create_task(server.serve(sockets=[listening]))

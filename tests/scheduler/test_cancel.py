@@ -131,8 +131,8 @@ async def test_a_cancel_names_conversation_and_kind_or_neither(database: Databas
         turn = (await a_turn(connection, clock, here, due=HOUR)).id
         other = (await a_followup(connection, clock, there, due=HOUR)).id
     every = (mine, turn, other)
-    assert await do_cancel(database, clock, *every, conversation=here, kind="notice") == Cancelled([], [])
-    assert await do_cancel(database, clock, *every, conversation=here, kind="followup") == Cancelled([mine], [])
+    assert await do_cancel(database, clock, *every, conversation=here, kinds=["notice"]) == Cancelled([], [])
+    assert await do_cancel(database, clock, *every, conversation=here, kinds=["followup"]) == Cancelled([mine], [])
     assert await do_cancel(database, clock, *every, conversation=there) == Cancelled([other], [])
     assert await do_cancel(database, clock, *every) == Cancelled([turn], [])
 
@@ -166,8 +166,8 @@ async def test_what_is_pending_under_a_label_is_cancelled_exactly_as_given_and_n
     assert await do_cancel_labelled(database, clock, key="a_b:%") == Cancelled([], [])
     assert await do_cancel_labelled(database, clock, subject="policy:7", tenant="nobody") == Cancelled([], [])
     assert await do_cancel_labelled(database, clock, key="a_b:0%", by="eva") == Cancelled([mine], [])
-    assert await do_cancel_labelled(database, clock, subject="policy:7", kind="followup") == Cancelled([second], [])
-    assert await do_cancel_labelled(database, clock, key_prefix="a_b:", kind="turn") == Cancelled([], [])
+    assert await do_cancel_labelled(database, clock, subject="policy:7", kinds=["followup"]) == Cancelled([second], [])
+    assert await do_cancel_labelled(database, clock, key_prefix="a_b:", kinds=["turn"]) == Cancelled([], [])
     assert await do_cancel_labelled(database, clock, key_prefix="a_b:1%") == Cancelled([], []), "it has ended"
     assert await do_cancel_labelled(database, clock, key_prefix="a_b:2") == Cancelled([later], [])
     now = await states(database)

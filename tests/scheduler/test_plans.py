@@ -15,7 +15,6 @@ from scheduler.claim import (
     NEXT_DUE,
     PATIENCE,
     claim_statement,
-    claim_with_needs_statement,
 )
 from scheduler.find import COUNT_TROUBLED, FAILED, OLDEST_DUE, beyond, search_for, search_for_one
 from scheduler.gather import JOIN
@@ -125,8 +124,8 @@ QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
     ),
     (
         "claim with needs",
-        claim_with_needs_statement(in_bucket=False, most=32),
-        {**{name: CLAIM[name] for name in ("now", "worker", "lease", "slots")}, "offers": ["schedule:a", "schedule:b"]},
+        claim_statement("application", in_bucket=False, most=32),
+        {**CLAIM, "offers": ["schedule:a", "schedule:b"]},
         ["tasks_due_with_needs", "tasks_pkey", "hashed SubPlan"],
     ),
     (
@@ -181,7 +180,7 @@ QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
             "tenant": "acme",
             "ids": [1, 2],
             "conversation": None,
-            "kind": None,
+            "kinds": None,
             "by": None,
         },
         ["tasks_pkey"],
@@ -308,7 +307,7 @@ async def labelled(database: Database) -> Database:
 
 async def test_what_is_pending_under_a_label_is_found_and_cancelled_by_its_index(labelled: Database) -> None:
     for name, label in (("subject", "policy:7"), ("key", "batch:007:7777"), ("key_prefix", "batch:007:")):
-        given = {"bucket": BUCKET, "tenant": "acme", "kind": None, name: label}
+        given = {"bucket": BUCKET, "tenant": "acme", "kinds": None, name: label}
         if name == "key_prefix":
             given["beyond"] = beyond(label)
         column, index = ("subject", "tasks_subject") if name == "subject" else ("key", "tasks_key")

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import SecretStr
 from pydantic_ai.models import Model
 
+from app.functions import App
 from app.inbox import receive
 from app.settings import Settings
 from app.tenants_file import TenantConfig
@@ -104,10 +105,13 @@ async def a_house(
     poll: bool = True,
     tenant: str = "acme",
     config: dict[str, Any] | None = None,
+    app: App | None = None,
     **more: Any,
 ) -> AsyncIterator[House]:
     """Run the service with one tenant (`acme`, in Bogota, speaking English and Spanish)."""
-    async with running(settings(directory, **more), poll=poll, model=model, clock=clock, database=database) as run:
+    async with running(
+        settings(directory, **more), poll=poll, model=model, clock=clock, database=database, app=app
+    ) as run:
         await apply_tenants(run.service, [a_config(tenant, **(config or {}))])
         yield House(run, tenant)
 

@@ -1,0 +1,1 @@
+"""What a tenant's server calls, with the tenant's key: functions, tasks, follow-ups."""

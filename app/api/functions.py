@@ -1,0 +1,99 @@
+"""`POST /v1/functions/{path}`: calls a function now, or books a run of it where a header says when."""
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from app.api.access import Caller, read_any
+from app.deferred import BadBooking, DeferError, checked
+from app.functions import BadInput, Stop, written
+from app.guard import GuardNotRun
+from channels.request import Problem
+from scheduler.book import Booked
+from scheduler.errors import KeyReused, LimitReached
+
+log = logging.getLogger(__name__)
+
+SCHEDULE_IN, SCHEDULE_AT = "vuelvo-schedule-in", "vuelvo-schedule-at"
+KEY, SUBJECT, PIN, CHANNEL = "vuelvo-key", "vuelvo-subject", "vuelvo-pin-deployment", "vuelvo-channel"
+IDEMPOTENCY_KEY = "idempotency-key"
+CHANNELS = ("web", "telegram", "whatsapp")
+
+
+async def call_or_book(caller: Caller) -> Response:
+    """Answer one call."""
+    headers, path = caller.request.headers, "/" + caller.request.path_params["path"]
+    payload = await read_any(caller.request)
+    if SCHEDULE_IN in headers or SCHEDULE_AT in headers:
+        run = checked(
+            path,
+            payload,
+            in_=headers.get(SCHEDULE_IN),
+            at=headers.get(SCHEDULE_AT),
+            key=headers.get(KEY),
+            subject=headers.get(SUBJECT),
+            idempotency_key=headers.get(IDEMPOTENCY_KEY),
+        )
+        booked = await caller.functions.book(caller.tenant, run, pin=_is_pinned(headers.get(PIN)))
+        return booked_answer(booked)
+    for name in (KEY, SUBJECT, PIN):
+        if name in headers:
+            raise BadBooking(f"{name} belongs to a booking: say when, with {SCHEDULE_IN} or {SCHEDULE_AT}")
+    checked(path, payload, in_=0)
+    try:
+        result = await caller.functions.call(caller.tenant, path, {} if payload is None else payload, _channel(caller))
+        return Response(written(result), media_type="application/json")
+    except (BadInput, DeferError, KeyReused, LimitReached) as problem:
+        raise problem
+    except Problem:
+        raise
+    except TimeoutError as problem:
+        raise Problem(
+            504, f"The function at {path} took longer than it is given; it may have done its work."
+        ) from problem
+    except Stop as problem:
+        raise Problem(409, f"The function at {path} will not run: {problem}") from problem
+    except GuardNotRun as problem:
+        raise Problem(500, str(problem)) from problem
+    except Exception as problem:
+        log.exception("the function at %s raised for tenant %s", path, caller.tenant.tenant)
+        raise Problem(500, f"The function at {path} raised an error; the service's log says which.") from problem
+
+
+def booked_answer(booked: Booked, **more: object) -> Response:
+    """Return 202 for what is booked, 200 for what was booked before under the same idempotency key."""
+    told = {"id": booked.id, "scheduled_at": instant(booked.due_at), "idempotent_replay": booked.replay, **more}
+    return JSONResponse(told, status_code=200 if booked.replay else 202)
+
+
+def instant(at: datetime) -> str:
+    """Return an instant as the API writes it: RFC 3339, UTC."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _is_pinned(given: str | None) -> bool:
+    if given is None or given.strip().lower() == "false":
+        return False
+    if given.strip().lower() != "true":
+        raise BadBooking(f"{PIN} is true or false")
+    return True
+
+
+def _channel(caller: Caller) -> str | None:
+    """Return the channel that a call names, or the tenant's only one."""
+    there = [name for name in CHANNELS if getattr(caller.tenant.channels, name) is not None]
+    named = caller.request.headers.get(CHANNEL)
+    if named is not None and named not in there:
+        raise BadBooking(f"{CHANNEL} names no channel of the tenant, which has {', '.join(there) or 'none'}")
+    return named or (there[0] if len(there) == 1 else None)
+
+
+def as_json(text: str) -> Any:
+    """Return what was written as JSON, or the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,179 @@
+"""Running functions: at the time that was booked, or at once for a call over HTTP.
+
+A run is done at least once. Where its worker dies it is run again; where it raises it is tried again, later each time, until its
+attempts are used up; then it has failed, and an operator may retry it. What is not wanted any more says so by a guard, or
+by raising Stop.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.context import DONE, Booker, Booking, Context, Deferrals, deferral_of
+from app.deferred import BadBooking, Deferred, NoSuchFunction, Run
+from app.functions import App, BadInput, Function, Stop, written
+from app.guard import GuardNotRun
+from app.service import Service
+from app.tenants_file import TenantConfig
+from scheduler import settle
+from scheduler.book import Booked
+from scheduler.cancel import Cancelled
+from scheduler.errors import TryAgain
+from scheduler.scheduled import Send
+from scheduler.settle import End
+from scheduler.task import Task
+
+log = logging.getLogger(__name__)
+
+BY = "a function"
+"""Who cancels, in a task's story."""
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """The functions of an installation, and what they are run with."""
+
+    app: App
+    service: Service
+    deferred: Deferred
+    send: Send
+    deployment: str | None = None
+    """Which of several versions side by side this process is."""
+
+    def find(self, tenant: TenantConfig, path: str) -> Function:
+        """Return what is called at a path. Raises NoSuchFunction."""
+        function = self.app.functions.get(path)
+        if function is None:
+            known = ", ".join(sorted(self.app.functions)) or "none"
+            raise NoSuchFunction(
+                f"there is no function at {path[:60]!r} (there are: {known}): register it with app.function"
+            )
+        return function
+
+    async def book(
+        self, tenant: TenantConfig, run: Run, *, pin: bool = False, connection: AsyncConnection | None = None
+    ) -> Booked:
+        """Book a run of a function that there is, with a payload that it takes.
+
+        Raises NoSuchFunction, BadInput, BadBooking where it is pinned and this process is of no deployment, and as `Deferred.book`.
+        """
+        function = self.find(tenant, run.path)
+        function.read(run.payload)
+        if pin and self.deployment is None:
+            raise BadBooking(
+                "a run is pinned to the deployment that books it, and this one has no name: set VUELVO_DEPLOYMENT"
+            )
+        if pin:
+            run = Run(run.path, run.due, run.payload, run.key, run.subject, run.idempotency_key, self.deployment)
+        return await self.deferred.book(tenant.tenant, run, is_called=False, connection=connection)
+
+    def booker(self, tenant: TenantConfig) -> Booker:
+        """Return what books in a tenant's name."""
+        return _Booker(self, tenant)
+
+    async def call(self, tenant: TenantConfig, path: str, payload: object, channel: str | None = None) -> Any:
+        """Call a function at once and return its result.
+
+        Raises NoSuchFunction, BadInput, TimeoutError after the function's own time, and whatever the function raises.
+        """
+        function = self.find(tenant, path)
+        ctx = Context(tenant.tenant, path, f"call:{secrets.token_hex(12)}", self.booker(tenant), _channel=channel)
+        async with asyncio.timeout(function.timeout.total_seconds()):
+            return await function.call(function.read(payload), ctx)
+
+    async def run(self, task: Task) -> End | None:
+        """Run what is due, and return how it ends; None where that is settled already.
+
+        Raises TryAgain, or what the function raises, for what is to be tried again; WrongKey, TenantFileError when its tenant
+        cannot be used.
+        """
+        tenant = await self.service.tenant_of(task)
+        async with self.service.database.transaction() as connection:
+            if await settle.is_cancelled(connection, task):
+                await settle.cancel(connection, self.service.clock, task)
+                return None
+        try:
+            path, payload = str(task.payload["path"]), task.payload["payload"]
+            function = self.find(tenant, path)
+            given = function.read(payload)
+        except KeyError as problem:
+            return End(task, "failed", error=f"what is kept of the run cannot be read: {problem} is missing")
+        except (NoSuchFunction, BadInput) as problem:
+            return End(task, "failed", error=str(problem))
+        ctx = Context(
+            tenant.tenant,
+            path,
+            f"run:{task.id}",
+            self.booker(tenant),
+            task_id=task.id,
+            scheduled_at=task.booked_for,
+            attempt=task.attempt,
+        )
+        try:
+            async with asyncio.timeout(function.timeout.total_seconds()) as limit:
+                result = await function.call(given, ctx)
+        except (Stop, GuardNotRun) as problem:
+            return End(task, "failed", error=f"{type(problem).__name__}: {problem}")
+        except TimeoutError as problem:
+            if not limit.expired():
+                raise
+            raise TryAgain(f"it took longer than {function.timeout}, the time it is given") from problem
+        return End(task, "fired", outcome=outcome_of(task, result))
+
+
+def outcome_of(task: Task, result: object) -> str:
+    """Return what is kept of a result; a run that has a result no row can keep has run all the same."""
+    if isinstance(result, Mapping) and set(result) == {"skipped"} and isinstance(result["skipped"], str):
+        return f"skipped: {result['skipped'][:200]}"
+    try:
+        return DONE + written(result)
+    except ValueError as problem:
+        log.warning("task %d of tenant %s has run; %s", task.id, task.tenant, problem)
+        return DONE + "null"
+
+
+@dataclass(frozen=True, slots=True)
+class _Booker:
+    """What a function books with, in the name of its tenant."""
+
+    functions: Functions
+    tenant: TenantConfig
+
+    async def book(self, run: Run, *, pin_deployment: bool, connection: AsyncConnection | None) -> Booking:
+        booked = await self.functions.book(self.tenant, run, pin=pin_deployment, connection=connection)
+        return Booking(booked.id, booked.due_at, booked.replay)
+
+    async def find(self, **how: Any) -> Deferrals:
+        found = await self.functions.deferred.find(self.tenant.tenant, **how)
+        return Deferrals([deferral_of(one) for one in found.data], found.total)
+
+    async def cancel(self, *, subject: str | None, key: str | None, key_prefix: str | None) -> Cancelled:
+        return await self.functions.deferred.cancel(
+            self.tenant.tenant, subject=subject, key=key, key_prefix=key_prefix, by=BY
+        )
+
+    async def would_cancel(self, *, subject: str | None, key: str | None, key_prefix: str | None) -> int:
+        return await self.functions.deferred.would_cancel(
+            self.tenant.tenant, subject=subject, key=key, key_prefix=key_prefix
+        )
+
+    async def reschedule(self, task: int, due: datetime | timedelta) -> Booking:
+        booked = await self.functions.deferred.reschedule(self.tenant.tenant, task, due, by=BY)
+        return Booking(booked.id, booked.due_at, booked.replay)
+
+    async def send(self, conversation: int, words: str, key: str) -> None:
+        await self.functions.send(self.tenant.tenant, conversation, words, key)
+
+    async def has_template(self, channel: str, name: str) -> bool:
+        raise NotImplementedError
+
+    async def send_template(
+        self, channel: str, template: str, to: str, params: Sequence[str] | Mapping[str, str], key: str
+    ) -> None:
+        raise NotImplementedError
