@@ -9,7 +9,6 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -21,9 +20,10 @@ from scheduler.cancel import Cancelled
 from scheduler.clock import Clock
 from scheduler.errors import BadTime, KeyReused, LimitReached
 from scheduler.find import Found
+from scheduler.limits import LimitsSection
 from scheduler.poller import DUE
 from scheduler.task import ACTIVE
-from scheduler.when import LONGEST_LEAD, duration
+from scheduler.when import duration
 from store.database import Database
 from store.signals import Signals
 
@@ -140,7 +140,7 @@ def _delay(given: str | float | timedelta) -> timedelta:
     if isinstance(given, bool) or not isinstance(given, str | int | float):
         raise BadBooking(f"in is a duration such as 24h, or a number of seconds, not {type(given).__name__}")
     try:
-        return duration(given)
+        return duration(given, limits.MOST_LEAD)
     except BadTime as problem:
         raise BadBooking(str(problem)) from problem
 
@@ -163,9 +163,7 @@ def _instant(given: str | datetime | None) -> datetime:
     try:
         return given.astimezone(UTC)
     except OverflowError as problem:
-        raise BadBooking(
-            f"at is {given.isoformat()}, beyond the calendar: give a date within {LONGEST_LEAD.days} days"
-        ) from problem
+        raise BadBooking(f"at is {given.isoformat()}, beyond the calendar: give one that is nearer") from problem
 
 
 def _payload(given: object) -> Mapping[str, Any] | Sequence[Any]:
@@ -190,16 +188,20 @@ def _payload(given: object) -> Mapping[str, Any] | Sequence[Any]:
 class Deferred:
     """The deferred runs of every tenant of an installation."""
 
-    def __init__(
-        self, database: Database, clock: Clock, signals: Signals, most_active: int = limits.MOST_ACTIVE
-    ) -> None:
-        self._database, self._clock, self._signals, self._most = database, clock, signals, most_active
-        self._batch: Batch[Booking, Booked] = Batch(database, partial(self._book_each))
+    def __init__(self, database: Database, clock: Clock, signals: Signals) -> None:
+        self._database, self._clock, self._signals = database, clock, signals
+        self._batch: Batch[tuple[Booking, LimitsSection], Booked] = Batch(database, self._book_each)
 
     async def book(
-        self, tenant: str, run: Run, *, is_called: bool, connection: AsyncConnection | None = None
+        self,
+        tenant: str,
+        run: Run,
+        limit: LimitsSection,
+        *,
+        is_called: bool,
+        connection: AsyncConnection | None = None,
     ) -> Booked:
-        """Book a run; `is_called` says that it is an address, which any worker can call.
+        """Book a run within the tenant's limits; `is_called` says that it is an address, which any worker can call.
 
         With a `connection` it is booked in the caller's own transaction, and is there once that has committed; without one it
         is committed when this returns. The same idempotency key and payload again returns the first booking.
@@ -208,39 +210,38 @@ class Deferred:
         """
         booking = _booking(tenant, run, is_called=is_called)
         if connection is None:
-            booked = await self._batch.do(booking)
+            booked = await self._batch.do((booking, limit))
         else:
-            (booked,) = _each(await self._book_each(connection, [booking]))
+            (booked,) = _each(await self._book_each(connection, [(booking, limit)]))
         self._signals.hint(DUE)
         return booked
 
     async def _book_each(
-        self, connection: AsyncConnection, bookings: Sequence[Booking]
+        self, connection: AsyncConnection, given: Sequence[tuple[Booking, LimitsSection]]
     ) -> Sequence[Booked | KeyReused | LimitReached | BadBooking]:
-        active = await limits.active(connection, [booking.tenant for booking in bookings])
+        active = await limits.active(connection, [booking.tenant for booking, _ in given])
         keys = [
-            (booking.tenant, booking.idempotency_key) for booking in bookings if booking.idempotency_key is not None
+            (booking.tenant, booking.idempotency_key) for booking, _ in given if booking.idempotency_key is not None
         ]
         known = await limits.known(connection, keys) if keys else set()
         now = await self._clock.now(connection)
-        results: list[Booked | KeyReused | LimitReached | BadBooking | None] = []
-        for booking in bookings:
-            is_new = booking.idempotency_key is None or (booking.tenant, booking.idempotency_key) not in known
-            result: LimitReached | BadBooking | None = _untimely(booking, now) if is_new else None
-            if is_new and result is None:
-                if active[booking.tenant] >= self._most:
-                    result = LimitReached(
-                        f"{self._most:,} deferred runs are booked, the most there may be at a time: wait until some have run, or"
-                        " cancel what is not wanted any more"
-                    )
-                else:
-                    active[booking.tenant] += 1
-                    if booking.idempotency_key is not None:
-                        known.add((booking.tenant, booking.idempotency_key))
-            results.append(result)
-        chosen = [booking for booking, result in zip(bookings, results, strict=True) if result is None]
+        refused: list[LimitReached | BadBooking | None] = []
+        for booking, limit in given:
+            key = (booking.tenant, booking.idempotency_key)
+            is_new = booking.idempotency_key is None or key not in known
+            refusal: LimitReached | BadBooking | None = _untimely(booking.due, now, limit.lead) if is_new else None
+            if is_new and refusal is None and active[booking.tenant] >= limit.active:
+                refusal = LimitReached(
+                    f"{limit.active:,} deferred runs are booked, the most the tenant may have at a time: wait until some"
+                    " have run, or cancel what is not wanted any more"
+                )
+            elif is_new and refusal is None:
+                active[booking.tenant] += 1
+                known |= {(booking.tenant, booking.idempotency_key)} if booking.idempotency_key is not None else set()
+            refused.append(refusal)
+        chosen = [booking for (booking, _), refusal in zip(given, refused, strict=True) if refusal is None]
         booked = iter(await book_each(connection, chosen, self._clock) if chosen else [])
-        return [next(booked) if result is None else result for result in results]
+        return [refusal or next(booked) for refusal in refused]
 
     async def find(
         self,
@@ -324,7 +325,9 @@ class Deferred:
         async with self._database.autocommit() as connection:
             return await cancel.count_labelled(connection, tenant, kinds=kinds, **labels)
 
-    async def reschedule(self, tenant: str, task: int, due: datetime | timedelta, *, by: str) -> Booked:
+    async def reschedule(
+        self, tenant: str, task: int, due: datetime | timedelta, limit: LimitsSection, *, by: str
+    ) -> Booked:
         """Cancel a run and book it anew for another time, in one transaction; return the new one.
 
         Raises NoSuchTask, Raced when it has begun or ended, BadBooking for what is past or too far away.
@@ -349,8 +352,7 @@ class Deferred:
                 needs=found.needs,
                 parent=task,
             )
-            if (untimely := _untimely(booking, await self._clock.now(connection))) is not None:
-                raise untimely
+            check_time(due, await self._clock.now(connection), limit.lead)
             (booked,) = _each(await book_each(connection, [booking], self._clock))
         self._signals.hint(DUE)
         return booked
@@ -381,15 +383,21 @@ def offers(paths: Collection[str], deployment: str | None) -> set[str]:
     return each if deployment is None else each | {f"{one}@{deployment}" for one in each}
 
 
-def _untimely(booking: Booking, now: datetime) -> BadBooking | None:
-    if not isinstance(booking.due, datetime):
-        return None
-    if booking.due <= now:
+def check_time(due: datetime | timedelta, now: datetime, lead: timedelta) -> None:
+    """Raise BadBooking for what is past at `now`, or further away than `lead`."""
+    untimely = _untimely(due, now, lead)
+    if untimely is not None:
+        raise untimely
+
+
+def _untimely(given: datetime | timedelta, now: datetime, lead: timedelta) -> BadBooking | None:
+    due = given if isinstance(given, datetime) else now + given
+    if due <= now and isinstance(given, datetime):
         return BadBooking(
-            f"at is {booking.due:%Y-%m-%dT%H:%M:%SZ}, which is past: it is now {now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+            f"at is {due:%Y-%m-%dT%H:%M:%SZ}, which is past: it is now {now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
         )
-    if booking.due - now > LONGEST_LEAD:
-        return BadBooking(f"at is more than {LONGEST_LEAD.days} days away, the longest that can be booked")
+    if due - now > lead:
+        return BadBooking(f"that is more than {lead.days} days away, the longest that can be booked")
     return None
 
 

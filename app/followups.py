@@ -2,13 +2,15 @@
 
 1. The poller has claimed a follow-up without its conversation's lane: the agent writes it, however long that takes, while
    the customer chats on. The text is kept on the row.
-2. The poller claims it again with the lane: what has changed meanwhile is looked at (cancelled, expired), and it is said.
+2. The poller claims it again with the lane: what has changed meanwhile is looked at (cancelled, expired, its guards), and it
+   is said.
 """
 
 import logging
 
 from agent import followup
 from agent.errors import AgentError, NothingToSay, TooSlow, UnknownModel
+from app import guards
 from app.sent import GUARDS
 from app.service import Service, voice_of
 from app.speak import Speech
@@ -47,6 +49,10 @@ async def come_back(service: Service, task: Task) -> None:
             before=conversation.last_seq + 1,
             limit=tenant.agent.history,
         )
+    if not task.sending and (says_no := await guards.first_no(service, tenant, conversation, task)) is not None:
+        async with service.database.transaction() as connection:
+            await settle.skip(connection, service.clock, task, says_no)
+        return
     words = str(task.payload["words"]) if task.text is None and task.lane else task.text
     if words is not None:
         lateness = (task.claimed_at - task.booked_for).total_seconds()

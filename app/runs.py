@@ -21,13 +21,19 @@ from app.functions import App, BadInput, Function, Stop, written
 from app.guard import GuardNotRun
 from app.service import Service
 from app.tenants_file import TenantConfig
+from channels.channel import Channel
+from channels.message import Filled
+from channels.whatsapp import address
 from scheduler import settle
-from scheduler.book import Booked
+from scheduler.book import Booked, book
+from scheduler.book import Booking as Scheduled
 from scheduler.cancel import Cancelled
 from scheduler.errors import TryAgain
+from scheduler.poller import DUE
 from scheduler.scheduled import Send
 from scheduler.settle import End
 from scheduler.task import Task
+from store import conversations
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +77,7 @@ class Functions:
             )
         if pin:
             run = Run(run.path, run.due, run.payload, run.key, run.subject, run.idempotency_key, self.deployment)
-        return await self.deferred.book(tenant.tenant, run, is_called=False, connection=connection)
+        return await self.deferred.book(tenant.tenant, run, tenant.limits, is_called=False, connection=connection)
 
     def booker(self, tenant: TenantConfig) -> Booker:
         """Return what books in a tenant's name."""
@@ -164,16 +170,52 @@ class _Booker:
         )
 
     async def reschedule(self, task: int, due: datetime | timedelta) -> Booking:
-        booked = await self.functions.deferred.reschedule(self.tenant.tenant, task, due, by=BY)
+        booked = await self.functions.deferred.reschedule(self.tenant.tenant, task, due, self.tenant.limits, by=BY)
         return Booking(booked.id, booked.due_at, booked.replay)
 
     async def send(self, conversation: int, words: str, key: str) -> None:
         await self.functions.send(self.tenant.tenant, conversation, words, key)
 
     async def has_template(self, channel: str, name: str) -> bool:
-        raise NotImplementedError
+        sender = await self._sender(channel)
+        return isinstance(await sender.check(Filled(name, {}, is_whole=True)), Filled)
 
     async def send_template(
         self, channel: str, template: str, to: str, params: Sequence[str] | Mapping[str, str], key: str
     ) -> None:
-        raise NotImplementedError
+        service, tenant = self.functions.service, self.tenant.tenant
+        section = self.tenant.channels.whatsapp
+        await self._sender(channel)
+        if section is None or all(one.sid != template for one in section.templates):
+            raise BadBooking(f"the template {template[:60]!r} is not in the tenant's file: name it there, and apply it")
+        values = dict(params) if isinstance(params, Mapping) else {str(n): one for n, one in enumerate(params, 1)}
+        if any(not isinstance(value, str) or not value.strip() or "\0" in value for value in values.values()):
+            raise BadBooking("what stands in a template's places is text, and not empty")
+        keys = address.forms(to if to.startswith("whatsapp:") else f"whatsapp:{to}")
+        async with service.database.transaction() as connection:
+            conversation = await conversations.latest(connection, tenant, channel, keys)
+            if conversation is None:
+                raise LookupError("nobody of that address has written to the tenant: only who has may be written to")
+            notice = Scheduled(
+                tenant,
+                "notice",
+                timedelta(),
+                conversation,
+                channel,
+                payload={
+                    "words": " · ".join(values.values()) or template,
+                    "template": {"id": template, "values": values},
+                },
+                idempotency_key=key,
+                lane=True,  # there is nothing to write
+            )
+            await book(connection, service.clock, notice)
+        service.signals.hint(DUE)
+
+    async def _sender(self, channel: str) -> Channel:
+        sender = await self.functions.service.channel(self.tenant, channel) if channel == "whatsapp" else None
+        if sender is None:
+            raise BadBooking(
+                f"the tenant has no templates on {channel[:40]!r}: WhatsApp alone has any, where the tenant's file has it"
+            )
+        return sender

@@ -141,6 +141,9 @@ class Speech:
             async with self.service.database.transaction() as connection:
                 if await self._ends_unwanted(connection, has_begun=bool(arrived)):
                     return
+        if (chosen := self.task.payload.get("template")) is not None and not is_all_said:
+            await self._send_chosen(channel, so_far, Filled(str(chosen["id"]), chosen["values"], is_whole=True))
+            return
         reach = self._reach(channel, so_far)
         if is_all_said or (reach.possible and not reach.by_template):
             await self._send(channel, so_far)
@@ -253,22 +256,37 @@ class Speech:
                 await self._send(channel, so_far, filled)
             case Filled() as filled:
                 await self._send_notice(channel, filled)
-            case NotSent(reason, retry_after):
-                log.warning("task %d of tenant %s waits: %s", self.task.id, self.task.tenant, reason)
-                async with self.service.database.transaction() as connection:
-                    await settle.give_back(
-                        connection,
-                        self.service.clock,
-                        self.task,
-                        delay=timedelta(seconds=retry_after or 0),
-                        error=reason,
-                        is_fault=False,
-                        keep=channel.waits,
-                    )
+            case NotSent() as later:
+                await self._wait_for_template(channel, later)
             case Rejected(reason):
                 log.error("a message of tenant %s cannot go out: %s", self.task.tenant, reason)
                 if not await self._wait_for_customer(channel, so_far, reason):
                     await self._send(channel, so_far)
+
+    async def _send_chosen(self, channel: Channel, so_far: Sequence[Delivery], chosen: Filled) -> None:
+        """Send a template that the business's own code has chosen, whether the customer has written lately or not."""
+        match await channel.check(chosen):
+            case Filled() as filled:
+                await self._send(channel, so_far, filled)
+            case NotSent() as later:
+                await self._wait_for_template(channel, later)
+            case Rejected(reason):
+                log.error("a template of tenant %s cannot go out: %s", self.task.tenant, reason)
+                async with self.service.database.transaction() as connection:
+                    await settle.fail(connection, self.service.clock, self.task, reason)
+
+    async def _wait_for_template(self, channel: Channel, later: NotSent) -> None:
+        log.warning("task %d of tenant %s waits: %s", self.task.id, self.task.tenant, later.reason)
+        async with self.service.database.transaction() as connection:
+            await settle.give_back(
+                connection,
+                self.service.clock,
+                self.task,
+                delay=timedelta(seconds=later.retry_after or 0),
+                error=later.reason,
+                is_fault=False,
+                keep=channel.waits,
+            )
 
     async def _send_notice(self, channel: Channel, filled: Filled) -> None:
         await channel.open()

@@ -21,6 +21,7 @@ from channels.optout import OptOutSection
 from channels.telegram.bot import TelegramSection
 from channels.web.section import WebSection
 from channels.whatsapp.section import WhatsAppSection, wrong_templates
+from scheduler.limits import LimitsSection
 from scheduler.when import known_zone
 from store.secrets import PREFIX, SecretBox, WrongKey
 
@@ -71,6 +72,7 @@ class TenantConfig(BaseModel, extra="forbid", frozen=True):
     agent: AgentSection = AgentSection()
     channels: ChannelsSection = ChannelsSection()
     opt_out: OptOutSection = OptOutSection()
+    limits: LimitsSection = LimitsSection()
 
 
 class Problem(NamedTuple):

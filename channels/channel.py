@@ -67,6 +67,10 @@ class Channel(Protocol):
         """
         ...
 
+    async def check(self, filled: Filled) -> Filled | NotSent | Rejected:
+        """Return an approved text that somebody has chosen and filled in, if it is the tenant's and may be sent now; else as `fill`."""
+        ...
+
     def remedy(self, code: int | None) -> Remedy:
         """Tell what is left to do for a message that was taken and failed with this code."""
         ...

@@ -1,17 +1,36 @@
-"""Limits: how many deferred runs a tenant may have booked at a time.
+"""Limits: how many deferred runs a tenant may have booked at a time, and how far ahead.
 
 What counts is active, scheduled or firing; what has ended does not. Whoever books holds the tenant's row until it has
 committed, so that two who book at the same moment do not both take the last place.
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated
 
+from pydantic import BaseModel, Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from scheduler.when import LONGEST_LEAD
 from store.database import bucket_of, sql
 
-MOST_ACTIVE = 1_000
-"""Deferred runs that one tenant may have booked at a time, unless it is given another limit."""
+MOST_LEAD = timedelta(days=3650)
+"""The furthest that any tenant may be allowed to book ahead."""
+
+
+class LimitsSection(BaseModel, extra="forbid", frozen=True):
+    """What one tenant's servers may book: the `limits` of its file."""
+
+    active: Annotated[int, Field(ge=0, le=1_000_000)] = 1_000
+    """Deferred runs that are scheduled or firing at a time."""
+    lead_days: Annotated[int, Field(ge=1, le=MOST_LEAD.days)] = LONGEST_LEAD.days
+    """Days ahead for which one may be booked."""
+
+    @property
+    def lead(self) -> timedelta:
+        """How far ahead one may be booked."""
+        return timedelta(days=self.lead_days)
+
 
 # Not a full lock: whatever only names the tenant goes on.
 HOLD = """

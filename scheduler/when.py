@@ -17,7 +17,7 @@ LONGEST_LEAD = timedelta(days=400)
 SHORT = "%Y-%m-%d %H:%M:%S"
 
 
-def duration(given: str | float) -> timedelta:
+def duration(given: str | float, longest: timedelta = LONGEST_LEAD) -> timedelta:
     """Return the duration that a text (`2h`, `1h30m`, `10 seconds`) or a number of seconds means.
 
     Raises BadTime for what is not one, is negative, or is longer than may be booked.
@@ -28,9 +28,9 @@ def duration(given: str | float) -> timedelta:
         raise BadTime(str(problem)) from problem
     except OverflowError:
         total = timedelta.max
-    if total > LONGEST_LEAD:
-        words = str(given).strip().lower()
-        raise BadTime(f"{words!r} is longer than {LONGEST_LEAD.days} days, the longest that can be booked")
+    if total > longest:
+        words = str(given).strip().lower()[:60]
+        raise BadTime(f"{words!r} is longer than {longest.days} days, the longest that can be booked")
     return total
 
 

@@ -209,6 +209,23 @@ select other.id
 """
 
 
+LATEST = """
+select v.id
+  from contacts c
+  join conversations v on v.bucket = c.bucket and v.tenant = c.tenant and v.contact = c.id
+ where c.bucket = :bucket and c.tenant = :tenant and c.channel = :channel and c.address_key = any(cast(:keys as text[]))
+ order by v.last_inbound_at desc nulls last, v.id desc
+ limit 1
+"""
+
+
+async def latest(connection: AsyncConnection, tenant: str, channel: str, keys: Sequence[str]) -> int | None:
+    """Return the conversation in which somebody wrote last, under one of these keys of an address; None for a stranger."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "channel": channel, "keys": list(keys)}
+    found: int | None = await connection.scalar(sql(LATEST), given)
+    return found
+
+
 async def of_the_same(connection: AsyncConnection, tenant: str, conversation: int) -> Sequence[int]:
     """Return every conversation with the contact of this one, itself among them."""
     given = {"bucket": bucket_of(tenant), "tenant": tenant, "id": conversation}

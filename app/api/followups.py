@@ -1,6 +1,5 @@
 """`POST /v1/followups`: books into a conversation that there is what its assistant will come back with."""
 
-from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -8,7 +7,8 @@ from starlette.responses import Response
 
 from app.api.access import Caller, read_as
 from app.api.functions import IDEMPOTENCY_KEY, booked_answer
-from app.deferred import KEY, BadBooking, checked
+from app.deferred import KEY, BadBooking, check_time, checked
+from app.guards import Guards
 from scheduler.book import Booking, book
 from scheduler.errors import LimitReached
 from scheduler.find import pending_followups
@@ -32,6 +32,7 @@ class FollowupBody(BaseModel):
     language: Literal["en", "es", "pt"] | None = None
     key: str | None = None
     subject: str | None = None
+    guards: Guards = []
 
     @classmethod
     def model_validate(cls, obj: Any, **how: Any) -> "FollowupBody":
@@ -73,18 +74,15 @@ async def book_followup(caller: Caller) -> Response:
                 "language": body.language or caller.tenant.languages[0],
                 "when": body.at or str(body.in_),
                 "is_work": body.is_work,
+                **({"guards": [guard.model_dump() for guard in body.guards]} if body.guards else {}),
             },
             key=asked.key,
             subject=asked.subject,
             idempotency_key=None if asked.idempotency_key is None else KEY + asked.idempotency_key,
         )
         booked = await book(connection, service.clock, booking)
-        if (
-            not booked.replay
-            and not isinstance(asked.due, timedelta)
-            and asked.due <= await service.clock.now(connection)
-        ):
-            raise BadBooking(f"at is {body.at}, which is past")
+        if not booked.replay:
+            check_time(asked.due, await service.clock.now(connection), caller.tenant.limits.lead)
         if not booked.replay and len(await pending_followups(connection, tenant, found.id)) > MOST_PENDING:
             raise LimitReached(f"{MOST_PENDING} follow-ups are pending in this conversation, the most there may be")
     service.signals.hint(DUE)

@@ -91,7 +91,7 @@ async def reschedule_task(caller: Caller) -> Response:
     task = _id(caller)
     body = await read_as(caller.request, RescheduleBody)
     due = checked("/", None, in_=body.in_, at=body.at).due
-    booked = await caller.functions.deferred.reschedule(caller.tenant.tenant, task, due, by=BY)
+    booked = await caller.functions.deferred.reschedule(caller.tenant.tenant, task, due, caller.tenant.limits, by=BY)
     return booked_answer(booked, cancelled=task)
 
 

@@ -161,6 +161,10 @@ class TelegramChannel:
         """Telegram carries free text at any time and has no templates."""
         return Rejected("Telegram has no templates")
 
+    async def check(self, filled: Filled) -> Filled | NotSent | Rejected:
+        """Telegram carries free text at any time and has no templates."""
+        return Rejected("Telegram has no templates")
+
     def remedy(self, code: int | None) -> Remedy:
         """Telegram says at once what became of a message, and nothing later."""
         return "none"

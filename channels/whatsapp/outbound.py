@@ -148,6 +148,12 @@ class WhatsAppChannel:
         chosen = templates.choose(self._section.templates, purpose, language, shown)
         return await self._approvals.check(chosen) if isinstance(chosen, Filled) else chosen
 
+    async def check(self, filled: Filled) -> Filled | NotSent | Rejected:
+        """Return a template of the tenant's with what stands in its places, if Meta lets it be sent now."""
+        if all(filled.id != template.sid for template in self._section.templates):
+            return Rejected(f"the template {filled.id} is not in the tenant's file: name it there, and apply it")
+        return await self._approvals.check(filled)
+
     async def _ask_for_approval(self, template: str) -> str:
         client = client_of(self._section, Call(self._connections(), self._api_url))
         async with asyncio.timeout(self._timeout):

@@ -234,8 +234,8 @@ async def test_of_fifty_requests_with_one_idempotency_key_one_books(server: Serv
 async def test_the_last_place_is_given_once_and_what_has_ended_takes_none(
     database: Database, tmp_path: Path, clock: MovableClock
 ) -> None:
-    async with serving(database, tmp_path, clock) as server, serving(database, tmp_path, clock) as second:
-        server.house.run.functions.deferred._most = second.house.run.functions.deferred._most = 10
+    few = {"config": {"limits": {"active": 10}}}
+    async with serving(database, tmp_path, clock, **few) as server, serving(database, tmp_path, clock, **few) as second:
 
         def book(at: Server, key: str) -> Any:
             return at.call("/v1/functions/send-followup", ANA, vuelvo_schedule_in="1h", idempotency_key=key)
@@ -376,6 +376,27 @@ async def test_a_follow_up_is_booked_into_a_conversation_and_refused_where_there
     assert (await server.get("/v1/tasks"))["total"] == 1
     await server.fires(HOUR)
     await server.house.until_state(booked.json()["id"], "fired")
+
+
+async def test_a_follow_up_with_a_guard_is_skipped_by_its_name_once_the_customer_has_written(server: Server) -> None:
+    conversation = (await server.house.says("hello")).conversation
+    await server.house.until_heard(conversation, 1)
+    body = {"conversation": conversation, "about": "call Ana", "in": "1h", "guards": [{"guard": "no reply since"}]}
+    first = (await server.call("/v1/followups", body)).json()["id"]
+    await server.fires(HOUR)
+    assert (await server.house.until_state(first, "fired")).outcome == "delivered"
+    second = (await server.call("/v1/followups", body)).json()["id"]
+    server.clock.move(timedelta(minutes=1))
+    await server.house.says("I am here")
+    await server.fires(HOUR)
+    assert (await server.house.until_state(second, "fired")).outcome == "skipped: no reply since"
+    for wrong in (
+        [{"guard": "full moon"}],
+        [{"guard": "no reply since", "more": 1}],
+        [{"guard": "no reply since"}] * 6,
+        "x",
+    ):
+        assert (await server.call("/v1/followups", {**body, "guards": wrong})).status_code == 422
 
 
 async def test_a_pinned_run_waits_for_its_own_deployment(
