@@ -149,7 +149,6 @@ async def running(
         assert engine.send is not None
         deferred = Deferred(database, service.clock, service.signals)
         functions = Functions(app, service, deferred, engine.send, settings.deployment)
-        can_run = offers(app.functions, settings.deployment)
         poller = None
         if poll:
             poller = Poller(
@@ -162,7 +161,7 @@ async def running(
                 count=service.counts.happened,
                 by_bucket=await begin(partial(is_distributed, database)),
                 also_delete=partial(sessions.delete_old, database),
-                offers=lambda: scheduler.offers | can_run,
+                offers=lambda: scheduler.offers | offers(app.functions, settings.deployment),
                 on_lost=scheduler.lose,
             )
             await begin(partial(scheduler.start, engine))
