@@ -117,6 +117,6 @@ def written(result: object) -> str:
         text = json.dumps(result, allow_nan=False, ensure_ascii=False)
     except (TypeError, RecursionError) as problem:
         raise ValueError(f"its result cannot be written as JSON: {problem}") from problem
-    if len(text.encode(errors="surrogatepass")) > LARGEST_PAYLOAD or "\\u0000" in text:
+    if len(text.encode()) > LARGEST_PAYLOAD or "\\u0000" in text:
         raise ValueError(f"its result is larger than {LARGEST_PAYLOAD:,} bytes of JSON, or holds a zero byte")
     return text

@@ -15,10 +15,12 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.called import Called
 from app.context import DONE, Booker, Booking, Context, Deferrals, deferral_of
 from app.deferred import BadBooking, Deferred, NoSuchFunction, Run
 from app.functions import App, BadInput, Function, Stop, written
 from app.guard import GuardNotRun
+from app.outside import NotNow, Outside, OutsideError
 from app.service import Service
 from app.tenants_file import TenantConfig
 from channels.channel import Channel
@@ -49,16 +51,20 @@ class Functions:
     service: Service
     deferred: Deferred
     send: Send
+    outside: Outside
     deployment: str | None = None
     """Which of several versions side by side this process is."""
 
-    def find(self, tenant: TenantConfig, path: str) -> Function:
-        """Return what is called at a path. Raises NoSuchFunction."""
+    def find(self, tenant: TenantConfig, path: str) -> Function | Called:
+        """Return what is called at a path: the tenant's own before the application's. Raises NoSuchFunction."""
+        if (section := tenant.functions.get(path)) is not None:
+            return Called(path, tenant.tenant, section, tenant.calls, self.outside)
         function = self.app.functions.get(path)
         if function is None:
-            known = ", ".join(sorted(self.app.functions)) or "none"
+            known = ", ".join(sorted({*self.app.functions, *tenant.functions})) or "none"
             raise NoSuchFunction(
-                f"there is no function at {path[:60]!r} (there are: {known}): register it with app.function"
+                f"there is no function at {path[:60]!r} (there are: {known}): register it with app.function, or write"
+                " where it is called under functions in the tenant's file"
             )
         return function
 
@@ -77,7 +83,10 @@ class Functions:
             )
         if pin:
             run = Run(run.path, run.due, run.payload, run.key, run.subject, run.idempotency_key, self.deployment)
-        return await self.deferred.book(tenant.tenant, run, tenant.limits, is_called=False, connection=connection)
+        is_called = isinstance(function, Called)
+        return await self.deferred.book(
+            tenant.tenant, run, tenant.limits, is_called=is_called, connection=connection
+        )
 
     def booker(self, tenant: TenantConfig) -> Booker:
         """Return what books in a tenant's name."""
@@ -86,7 +95,8 @@ class Functions:
     async def call(self, tenant: TenantConfig, path: str, payload: object, channel: str | None = None) -> Any:
         """Call a function at once and return its result.
 
-        Raises NoSuchFunction, BadInput, TimeoutError after the function's own time, and whatever the function raises.
+        Raises NoSuchFunction, BadInput, TimeoutError after the function's own time, and whatever the function raises:
+        OutsideError for one elsewhere.
         """
         function = self.find(tenant, path)
         ctx = Context(tenant.tenant, path, f"call:{secrets.token_hex(12)}", self.booker(tenant), _channel=channel)
@@ -126,6 +136,10 @@ class Functions:
                 result = await function.call(given, ctx)
         except (Stop, GuardNotRun) as problem:
             return End(task, "failed", error=f"{type(problem).__name__}: {problem}")
+        except NotNow as problem:
+            raise TryAgain(str(problem), problem.retry_after) from problem
+        except OutsideError as problem:
+            return End(task, "failed", error=str(problem))
         except TimeoutError as problem:
             if not limit.expired():
                 raise
@@ -135,13 +149,14 @@ class Functions:
 
 def outcome_of(task: Task, result: object) -> str:
     """Return what is kept of a result; a run that has a result no row can keep has run all the same."""
-    if isinstance(result, Mapping) and set(result) == {"skipped"} and isinstance(result["skipped"], str):
-        return f"skipped: {result['skipped'][:200]}"
     try:
-        return DONE + written(result)
+        text = written(result)
     except ValueError as problem:
         log.warning("task %d of tenant %s has run; %s", task.id, task.tenant, problem)
         return DONE + "null"
+    if isinstance(result, Mapping) and set(result) == {"skipped"} and isinstance(result["skipped"], str):
+        return f"skipped: {result['skipped'][:200]}"
+    return DONE + text
 
 
 @dataclass(frozen=True, slots=True)

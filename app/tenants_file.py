@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 from zoneinfo import available_timezones
 
 import yaml
@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, St
 
 from agent.language import Language
 from agent.section import AgentSection
+from app.calls_section import CallsSection, FunctionPath, FunctionSection
 from channels.optout import OptOutSection
 from channels.telegram.bot import TelegramSection
 from channels.web.section import WebSection
@@ -73,6 +74,9 @@ class TenantConfig(BaseModel, extra="forbid", frozen=True):
     channels: ChannelsSection = ChannelsSection()
     opt_out: OptOutSection = OptOutSection()
     limits: LimitsSection = LimitsSection()
+    functions: Mapping[FunctionPath, FunctionSection] = {}
+    """Functions elsewhere, by their paths."""
+    calls: CallsSection | None = None
 
 
 class Problem(NamedTuple):
@@ -179,7 +183,7 @@ def senders(config: TenantConfig) -> list[tuple[str, str]]:
 
 
 def taken_away(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return, in words, the channels and the languages of templates that a tenant's stored form has and its next has not.
+    """Return, in words, the channels, languages of templates and functions that a tenant's stored form has and its next has not.
 
     Nothing is opened for that: what is there may be sealed with another key.
     """
@@ -192,6 +196,8 @@ def taken_away(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]
     words = [f"no longer on {', '.join(gone)}"] if gone else []
     if "whatsapp" in has and spoke - speaks:
         words.append(f"no longer with a template in {', '.join(sorted(spoke - speaks))}")
+    if called := set(before.get("functions", ())) - set(after.get("functions", ())):
+        words.append(f"no longer calls {', '.join(sorted(called))} elsewhere")
     return words
 
 
@@ -340,6 +346,11 @@ class _Document:
             return None
         for field, words in wrong_templates(config.channels.whatsapp, config.languages):
             self._refuse(("channels", "whatsapp", "templates", *field), words)
+        if config.functions and config.calls is None:
+            self._refuse(
+                ("functions",),
+                "what is called elsewhere is signed, and there is nothing to sign with: add calls.secret",
+            )
         return None if self.problems else config
 
     def line_of(self, place: Place) -> int:
@@ -477,8 +488,10 @@ def _dotted(place: Place) -> str:
 
 
 def _shown_place(place: Place) -> str:
-    # What stands where a field's name should may be a secret; a name has no digits, a place of a template no more than two.
-    is_name = [isinstance(part, int) or re.fullmatch(r"[A-Za-z_ -]{1,40}|[0-9]{1,2}", part) for part in place]
+    # What stands where a field's name should may be a secret; a name or a path has no digits, a place of a template no more
+    # than two.
+    name = r"[A-Za-z_ -]{1,40}|/[A-Za-z_./-]{0,40}|[0-9]{1,2}"
+    is_name = [isinstance(part, int) or re.fullmatch(name, part) for part in place]
     return _dotted(tuple(part if fits else "…" for part, fits in zip(place, is_name, strict=True)))
 
 
@@ -494,10 +507,15 @@ def _find(data: Any, place: Place) -> Any:
 def _model_at(place: Place) -> type[BaseModel] | None:
     """Return the model whose fields stand at a place of the file."""
     model: type[BaseModel] | None = TenantConfig
+    is_among_many = False
     for part in place:
+        if is_among_many:  # the part is the name, or the number, of one of them
+            is_among_many = False
+            continue
         field = model.model_fields.get(str(part)) if model else None
         model = next(_models_in(field.annotation), None) if field else None
-    return model
+        is_among_many = field is not None and get_origin(field.annotation) in (tuple, Mapping)
+    return None if is_among_many else model
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:

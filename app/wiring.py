@@ -23,6 +23,7 @@ from app.database import open_database, when_it_can_be_used
 from app.deferred import Deferred, offers
 from app.engine import engine_of
 from app.functions import App
+from app.outside import Outside
 from app.runs import Functions
 from app.service import Service
 from app.settings import Settings, secret_key
@@ -124,6 +125,7 @@ async def running(
     clock: Clock | None = None,
     database: Database | None = None,
     app: App | None = None,
+    outside: Outside | None = None,
 ) -> AsyncIterator[Running]:
     """Bring the service up: database, schema, demo tenant, hints, and (with `poll`) the poller.
 
@@ -148,7 +150,9 @@ async def running(
         engine = engine_of(service, settings.poll_interval)
         assert engine.send is not None
         deferred = Deferred(database, service.clock, service.signals)
-        functions = Functions(app, service, deferred, engine.send, settings.deployment)
+        outside = outside or Outside()
+        stack.callback(outside.close)
+        functions = Functions(app, service, deferred, engine.send, outside, settings.deployment)
         poller = None
         if poll:
             poller = Poller(

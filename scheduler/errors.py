@@ -31,7 +31,11 @@ class KeyReused(SchedulerError):
 
 
 class TryAgain(SchedulerError):
-    """A task could not be performed now; the message is kept as its last error."""
+    """A task could not be performed now; the message is kept as its last error. It is not tried again before `at_least` seconds."""
+
+    def __init__(self, words: str, at_least: float | None = None) -> None:
+        super().__init__(words)
+        self.at_least = at_least
 
 
 class LostClaim(SchedulerError):

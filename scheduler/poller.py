@@ -268,7 +268,7 @@ class Poller:
                 await self._return(task, error="it was cancelled from within", delay=backoff(task.attempt))
         except TryAgain as problem:
             log.warning("task %d of tenant %s, attempt %d: %s", task.id, task.tenant, task.attempt, problem)
-            await self._return(task, error=str(problem), delay=backoff(task.attempt))
+            await self._return(task, error=str(problem), delay=backoff(task.attempt, problem.at_least))
         except OUTAGES as problem:  # an outage is no fault of the task
             log.warning("task %d of tenant %s waits for the database (%s)", task.id, task.tenant, _name(problem))
             await self._return(task, error=None, delay=timedelta(seconds=AFTER_TROUBLE))

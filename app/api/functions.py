@@ -11,6 +11,7 @@ from app.api.access import Caller, read_any
 from app.deferred import BadBooking, DeferError, checked
 from app.functions import BadInput, Stop, written
 from app.guard import GuardNotRun
+from app.outside import OutsideError, TooSlow
 from channels.request import Problem
 from scheduler.book import Booked
 from scheduler.errors import KeyReused, LimitReached
@@ -54,6 +55,9 @@ async def call_or_book(caller: Caller) -> Response:
         raise Problem(
             504, f"The function at {path} took longer than it is given; it may have done its work."
         ) from problem
+    except OutsideError as problem:
+        status = 504 if isinstance(problem, TooSlow) else 502
+        raise Problem(status, f"The call of {path} came to nothing: {problem}.") from problem
     except Stop as problem:
         raise Problem(409, f"The function at {path} will not run: {problem}") from problem
     except GuardNotRun as problem:

@@ -36,6 +36,7 @@ ENVIRON = {
     "ACME_TELEGRAM_TOKEN": "123456789:AAhunter2hunter2hunter2hunter2",
     "ACME_TWILIO_SID": "AC" + "0a" * 16,
     "ACME_TWILIO_TOKEN": "hunter2",
+    "ACME_CALLS_SECRET": "whsec_" + "hunter2A" * 4,
 }
 OF_DEV = ("setup", "test", "check")
 """Commands of dev.py's own; all others are vuelvo's."""

@@ -1,6 +1,7 @@
 import json
 import re
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -464,6 +465,63 @@ def test_the_json_schema_knows_every_field_and_no_other() -> None:
     assert list(schema["properties"]) == list(TenantConfig.model_fields)
     assert schema["required"] == ["tenant", "name", "time_zone"]
     models = [schema, *schema["$defs"].values()]
-    assert len(models) == 11
+    assert len(models) == 13
     assert all(model["additionalProperties"] is False for model in models)
     assert schema["$defs"]["TelegramSection"]["properties"]["token"]["writeOnly"] is True
+
+
+SIGNING, FORMER = "whsec_" + "hunter2A" * 4, "whsec_" + "hunter2B" * 5
+ELSEWHERE = """\
+functions:
+  "/check-cart":
+    url: https://shop.example/check
+    timeout: 45s
+calls:
+  secret: ${NEW}
+  previous_secret: ${OLD}
+"""
+
+
+def test_functions_elsewhere_are_read_and_what_signs_their_calls_is_sealed(file: Path) -> None:
+    (config,) = load(file, SHORT + ELSEWHERE, {"NEW": SIGNING, "OLD": FORMER})
+    assert config.functions["/check-cart"].timeout == timedelta(seconds=45)
+    assert config.calls is not None
+    assert config.calls.secrets == [SIGNING, FORMER]
+    stored = to_stored(config, BOX)
+    assert stored["functions"] == {"/check-cart": {"url": "https://shop.example/check", "timeout": "45s"}}
+    assert "hunter2" not in json.dumps(stored) + repr(config)
+    assert from_stored(json.loads(json.dumps(stored)), BOX) == config
+    assert shown(config)["calls"] == {"secret": HIDDEN, "previous_secret": HIDDEN}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("https:", "http:", "6: functions./check-cart.url: only https is called: begin it with https://"),
+        ("shop.example", "10.0.0.1", "6: functions./check-cart.url: write the name of its host, not a number"),
+        ("shop.example", "ana:hunter2@a.example", "6: functions./check-cart.url: no user and no password may stand"),
+        ("45s", "0s", "7: functions./check-cart.timeout: write 1 second to 5 minutes, such as 30s"),
+        ("45s", "6m", "7: functions./check-cart.timeout: write 1 second to 5 minutes, such as 30s"),
+        ("timeout", "timeuot", "7: functions./check-cart.timeuot: there is no such field; did you mean timeout?"),
+        ("/check-cart", "check-cart", "5: functions.check-cart: a function's path begins with /"),
+        ("/check-cart", "/check cart", "5: functions.…: a function's path begins with /"),
+        ("    url: https://shop.example/check\n", "", "5: functions./check-cart.url: it is missing"),
+        ("${NEW}", "hunter2", "9: calls.secret: it is whsec_ and 24 to 64 bytes in base64: make one with"),
+        ("${NEW}", "whsec_hunter2=", "9: calls.secret: it is whsec_ and 24 to 64 bytes in base64"),
+        ("${NEW}", SIGNING[6:], "9: calls.secret: it is whsec_ and 24 to 64 bytes in base64"),
+        ("${NEW}", SIGNING[:-16], "9: calls.secret: it is whsec_ and 24 to 64 bytes in base64"),
+        ("${NEW}", SIGNING + "AAAA" * 20, "9: calls.secret: it is whsec_ and 24 to 64 bytes in base64"),
+        ("  secret: ${NEW}\n", "", "8: calls.secret: it is missing"),
+        (
+            "calls:\n  secret: ${NEW}\n  previous_secret: ${OLD}\n",
+            "",
+            "4: functions: what is called elsewhere is signed",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_function_elsewhere_is_said_in_words(file: Path, old: str, new: str, problem: str) -> None:
+    environ = {"NEW": SIGNING, "OLD": SIGNING}
+    assert len(load(file, SHORT + ELSEWHERE, environ)) == 1
+    assert old in ELSEWHERE
+    (said,) = refused(file, SHORT + ELSEWHERE.replace(old, new, 1), environ)
+    assert said.startswith("acme.yaml:" + problem)

@@ -12,6 +12,7 @@ from pydantic_ai.models import Model
 
 from app.functions import App
 from app.inbox import receive
+from app.outside import Outside
 from app.settings import Settings
 from app.tenants_file import TenantConfig
 from app.wiring import Running, apply_tenants, running
@@ -106,11 +107,12 @@ async def a_house(
     tenant: str = "acme",
     config: dict[str, Any] | None = None,
     app: App | None = None,
+    outside: Outside | None = None,
     **more: Any,
 ) -> AsyncIterator[House]:
     """Run the service with one tenant (`acme`, in Bogota, speaking English and Spanish)."""
     async with running(
-        settings(directory, **more), poll=poll, model=model, clock=clock, database=database, app=app
+        settings(directory, **more), poll=poll, model=model, clock=clock, database=database, app=app, outside=outside
     ) as run:
         await apply_tenants(run.service, [a_config(tenant, **(config or {}))])
         yield House(run, tenant)
