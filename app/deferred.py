@@ -226,7 +226,7 @@ class Deferred:
         results: list[Booked | KeyReused | LimitReached | BadBooking | None] = []
         for booking in bookings:
             is_new = booking.idempotency_key is None or (booking.tenant, booking.idempotency_key) not in known
-            result: LimitReached | BadBooking | None = _untimely(booking, now) if is_new else None
+            result: LimitReached | BadBooking | None = untimely(booking.due, now) if is_new else None
             if is_new and result is None:
                 if active[booking.tenant] >= self._most:
                     result = LimitReached(
@@ -258,12 +258,7 @@ class Deferred:
 
         Raises BadBooking for a status that there is not, or a page that is none.
         """
-        known = ("active", "scheduled", "firing", "fired", "cancelled", "failed", "expired", "uncertain")
-        if status not in known:
-            raise BadBooking(f"there is no status {status[:40]!r}: give one of {', '.join(known)}")
-        for name, number, most in (("page", page, 1_000_000), ("per_page", per_page, LARGEST_PAGE)):
-            if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
-                raise BadBooking(f"{name} is a number from 1 to {most:,}")
+        check_page(status, page, per_page)
         states = ACTIVE if status == "active" else (status,)
         async with self._database.autocommit() as connection:
             rows, total = await find.page_of(
@@ -301,7 +296,7 @@ class Deferred:
 
         Raises BadBooking unless exactly one label is given, TooMany when it is on more than may be cancelled at once.
         """
-        labels = _one_of(subject=subject, key=key, key_prefix=key_prefix)
+        labels = one_of(subject=subject, key=key, key_prefix=key_prefix)
         async with self._database.transaction() as connection:
             if (count := await cancel.count_labelled(connection, tenant, kinds=kinds, **labels)) > MOST_CANCELLED:
                 raise TooMany(count)
@@ -320,7 +315,7 @@ class Deferred:
         kinds: Sequence[str] = CANCELLABLE,
     ) -> int:
         """Return how many tasks that would cancel now. Raises BadBooking unless exactly one label is given."""
-        labels = _one_of(subject=subject, key=key, key_prefix=key_prefix)
+        labels = one_of(subject=subject, key=key, key_prefix=key_prefix)
         async with self._database.autocommit() as connection:
             return await cancel.count_labelled(connection, tenant, kinds=kinds, **labels)
 
@@ -349,8 +344,8 @@ class Deferred:
                 needs=found.needs,
                 parent=task,
             )
-            if (untimely := _untimely(booking, await self._clock.now(connection))) is not None:
-                raise untimely
+            if (wrong := untimely(due, await self._clock.now(connection))) is not None:
+                raise wrong
             (booked,) = _each(await book_each(connection, [booking], self._clock))
         self._signals.hint(DUE)
         return booked
@@ -381,14 +376,25 @@ def offers(paths: Collection[str], deployment: str | None) -> set[str]:
     return each if deployment is None else each | {f"{one}@{deployment}" for one in each}
 
 
-def _untimely(booking: Booking, now: datetime) -> BadBooking | None:
-    if not isinstance(booking.due, datetime):
+def check_page(status: str, page: int, per_page: int) -> None:
+    """Raise BadBooking for a status that there is not, or a page that is none."""
+    known = ("active", "scheduled", "firing", "fired", "cancelled", "failed", "expired", "uncertain")
+    if status not in known:
+        raise BadBooking(f"there is no status {status[:40]!r}: give one of {', '.join(known)}")
+    for name, number, most in (("page", page, 1_000_000), ("per_page", per_page, LARGEST_PAGE)):
+        if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
+            raise BadBooking(f"{name} is a number from 1 to {most:,}")
+
+
+def untimely(due: datetime | timedelta, now: datetime) -> BadBooking | None:
+    """Return what is wrong with an instant that is past or too far away; None for one that can be booked."""
+    if not isinstance(due, datetime):
         return None
-    if booking.due <= now:
+    if due <= now:
         return BadBooking(
-            f"at is {booking.due:%Y-%m-%dT%H:%M:%SZ}, which is past: it is now {now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+            f"at is {due:%Y-%m-%dT%H:%M:%SZ}, which is past: it is now {now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
         )
-    if booking.due - now > LONGEST_LEAD:
+    if due - now > LONGEST_LEAD:
         return BadBooking(f"at is more than {LONGEST_LEAD.days} days away, the longest that can be booked")
     return None
 
@@ -400,7 +406,8 @@ def _each(results: Sequence[Booked | Exception]) -> list[Booked]:
     return [result for result in results if isinstance(result, Booked)]
 
 
-def _one_of(**labels: str | None) -> dict[str, str]:
+def one_of(**labels: str | None) -> dict[str, str]:
+    """Return the one label that is given. Raises BadBooking for none, for several, and for what is no label."""
     given = {name: label for name, label in labels.items() if label is not None}
     if len(given) != 1:
         raise BadBooking(f"give exactly one of {', '.join(labels)}, not {' and '.join(given) or 'none'}")

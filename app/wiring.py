@@ -26,6 +26,7 @@ from app.functions import App
 from app.runs import Functions
 from app.service import Service
 from app.settings import Settings, secret_key
+from app.simulated import Simulated
 from app.speak import pause
 from app.tenants_file import UNUSABLE, TenantConfig
 from channels.channel import Channel
@@ -147,7 +148,10 @@ async def running(
         await begin(partial(write_demo_tenant, service))
         engine = engine_of(service, settings.poll_interval)
         assert engine.send is not None
-        deferred = Deferred(database, service.clock, service.signals)
+        if settings.defer_dev and (poll or load_app):
+            deferred: Deferred = Simulated(database, service.clock)
+        else:
+            deferred = Deferred(database, service.clock, service.signals)
         functions = Functions(app, service, deferred, engine.send, settings.deployment)
         can_run = offers(app.functions, settings.deployment)
         poller = None
