@@ -6,6 +6,7 @@ The server is the embedded one, told not to wait for the disk, since what a test
 
 import os
 from collections.abc import AsyncIterator, Generator, Iterator
+from importlib.metadata import entry_points
 
 import psycopg
 import pytest
@@ -14,6 +15,9 @@ from scheduler.clock import MovableClock
 from store.database import Database
 from store.throwaway import a_database, a_server, a_template, address_of
 from tests.support.databases import Databases
+
+# Where this is installed as it stands, our plugin is one already.
+pytest_plugins = [] if entry_points(group="pytest11", name="vuelvo") else ["app.pytest_plugin"]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -58,6 +62,18 @@ def template(server_url: str) -> Iterator[str]:
     """The name of a database that has been migrated and is cloned for each test."""
     with a_template(server_url) as name:
         yield name
+
+
+@pytest.fixture(scope="session")
+def vuelvo_server_url(server_url: str) -> str:
+    """The server on which our own plugin makes its databases."""
+    return server_url
+
+
+@pytest.fixture(scope="session")
+def vuelvo_template(template: str) -> str:
+    """The database of which it makes them."""
+    return template
 
 
 @pytest.fixture(scope="session")
