@@ -259,12 +259,7 @@ class Deferred:
 
         Raises BadBooking for a status that there is not, or a page that is none.
         """
-        known = ("active", "scheduled", "firing", "fired", "cancelled", "failed", "expired", "uncertain")
-        if status not in known:
-            raise BadBooking(f"there is no status {status[:40]!r}: give one of {', '.join(known)}")
-        for name, number, most in (("page", page, 1_000_000), ("per_page", per_page, LARGEST_PAGE)):
-            if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
-                raise BadBooking(f"{name} is a number from 1 to {most:,}")
+        check_page(status, page, per_page)
         states = ACTIVE if status == "active" else (status,)
         async with self._database.autocommit() as connection:
             rows, total = await find.page_of(
@@ -302,7 +297,7 @@ class Deferred:
 
         Raises BadBooking unless exactly one label is given, TooMany when it is on more than may be cancelled at once.
         """
-        labels = _one_of(subject=subject, key=key, key_prefix=key_prefix)
+        labels = one_of(subject=subject, key=key, key_prefix=key_prefix)
         async with self._database.transaction() as connection:
             if (count := await cancel.count_labelled(connection, tenant, kinds=kinds, **labels)) > MOST_CANCELLED:
                 raise TooMany(count)
@@ -321,7 +316,7 @@ class Deferred:
         kinds: Sequence[str] = CANCELLABLE,
     ) -> int:
         """Return how many tasks that would cancel now. Raises BadBooking unless exactly one label is given."""
-        labels = _one_of(subject=subject, key=key, key_prefix=key_prefix)
+        labels = one_of(subject=subject, key=key, key_prefix=key_prefix)
         async with self._database.autocommit() as connection:
             return await cancel.count_labelled(connection, tenant, kinds=kinds, **labels)
 
@@ -385,9 +380,18 @@ def offers(paths: Collection[str], deployment: str | None) -> set[str]:
 
 def check_time(due: datetime | timedelta, now: datetime, lead: timedelta) -> None:
     """Raise BadBooking for what is past at `now`, or further away than `lead`."""
-    untimely = _untimely(due, now, lead)
-    if untimely is not None:
-        raise untimely
+    if (wrong := _untimely(due, now, lead)) is not None:
+        raise wrong
+
+
+def check_page(status: str, page: int, per_page: int) -> None:
+    """Raise BadBooking for a status that there is not, or a page that is none."""
+    known = ("active", "scheduled", "firing", "fired", "cancelled", "failed", "expired", "uncertain")
+    if status not in known:
+        raise BadBooking(f"there is no status {status[:40]!r}: give one of {', '.join(known)}")
+    for name, number, most in (("page", page, 1_000_000), ("per_page", per_page, LARGEST_PAGE)):
+        if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
+            raise BadBooking(f"{name} is a number from 1 to {most:,}")
 
 
 def _untimely(given: datetime | timedelta, now: datetime, lead: timedelta) -> BadBooking | None:
@@ -408,7 +412,8 @@ def _each(results: Sequence[Booked | Exception]) -> list[Booked]:
     return [result for result in results if isinstance(result, Booked)]
 
 
-def _one_of(**labels: str | None) -> dict[str, str]:
+def one_of(**labels: str | None) -> dict[str, str]:
+    """Return the one label that is given. Raises BadBooking for none, for several, and for what is no label."""
     given = {name: label for name, label in labels.items() if label is not None}
     if len(given) != 1:
         raise BadBooking(f"give exactly one of {', '.join(labels)}, not {' and '.join(given) or 'none'}")

@@ -84,9 +84,7 @@ class Functions:
         if pin:
             run = Run(run.path, run.due, run.payload, run.key, run.subject, run.idempotency_key, self.deployment)
         is_called = isinstance(function, Called)
-        return await self.deferred.book(
-            tenant.tenant, run, tenant.limits, is_called=is_called, connection=connection
-        )
+        return await self.deferred.book(tenant.tenant, run, tenant.limits, is_called=is_called, connection=connection)
 
     def booker(self, tenant: TenantConfig) -> Booker:
         """Return what books in a tenant's name."""

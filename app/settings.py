@@ -128,6 +128,8 @@ class Settings(BaseModel):
     """`module:object`: the developer's own functions and schedules."""
     deployment: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")] | None = None
     """Which of several versions side by side this process is: a pinned run is performed by its own alone."""
+    defer_dev: bool = False
+    """Whether bookings of deferred runs are simulated: checked and logged, and nothing is booked."""
     telegram_api_url: HttpUrl | None = None
     twilio_api_url: HttpUrl | None = None
     trusted_proxies: Annotated[tuple[str, ...], BeforeValidator(_networks)] | None = None

@@ -27,6 +27,7 @@ from app.outside import Outside
 from app.runs import Functions
 from app.service import Service
 from app.settings import Settings, secret_key
+from app.simulated import Simulated
 from app.speak import pause
 from app.tenants_file import UNUSABLE, TenantConfig
 from channels.channel import Channel
@@ -149,7 +150,10 @@ async def running(
         await begin(partial(write_demo_tenant, service))
         engine = engine_of(service, settings.poll_interval)
         assert engine.send is not None
-        deferred = Deferred(database, service.clock, service.signals)
+        if settings.defer_dev and (poll or load_app):
+            deferred: Deferred = Simulated(database, service.clock)
+        else:
+            deferred = Deferred(database, service.clock, service.signals)
         outside = outside or Outside()
         stack.callback(outside.close)
         functions = Functions(app, service, deferred, engine.send, outside, settings.deployment)

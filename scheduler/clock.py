@@ -1,12 +1,12 @@
 """One source of time for everything that is due.
 
 The database's clock decides, so hosts with wrong clocks agree. Every statement takes `:now`; null means the database's
-own `now()`. Tests hand in a clock they move.
+own `now()`. Tests hand in one they move.
 """
 
 import asyncio
 import time
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -35,3 +35,44 @@ class Clock:
         """Return the present, aware, as the database sees it."""
         found: datetime = (await connection.execute(sql(f"select {NOW}"), {"now": self.override()})).scalar_one()
         return found
+
+
+class MovableClock(Clock):
+    """A clock for tests: it stands still until it is moved, and every statement of the service is told this time."""
+
+    def __init__(self, at: datetime = datetime(2026, 11, 29, 14, 0, tzinfo=UTC)) -> None:
+        self.at = at
+        self.sleepers: dict[asyncio.Event, datetime] = {}
+        """Who sleeps, and until when."""
+
+    def override(self) -> datetime | None:
+        """Return the time it was set to."""
+        return self.at
+
+    def steady(self) -> float:
+        """Return it in seconds."""
+        return self.at.timestamp()
+
+    async def sleep(self, seconds: float) -> None:
+        """Return when the clock has been moved so far."""
+        woken = asyncio.Event()
+        self.sleepers[woken] = self.at + timedelta(seconds=seconds)
+        try:
+            await woken.wait()
+        finally:
+            del self.sleepers[woken]
+
+    def has_sleepers_due(self) -> bool:
+        """Whether somebody sleeps whose time has come, and who is about to wake."""
+        return any(until <= self.at for until in self.sleepers.values())
+
+    def move(self, by: timedelta) -> None:
+        """Let time pass."""
+        self.set(self.at + by)
+
+    def set(self, at: datetime) -> None:
+        """Make it this time."""
+        self.at = at
+        for woken, until in self.sleepers.items():
+            if until <= at:
+                woken.set()

@@ -174,6 +174,7 @@ async def search(
     tenant: str | None = None,
     states: Sequence[str] = (),
     kind: str | None = None,
+    function: str | None = None,
     subject: str | None = None,
     key: str | None = None,
     key_prefix: str | None = None,
@@ -181,10 +182,17 @@ async def search(
 ) -> Sequence[Found]:
     """Return tasks by what they are: the next due first, or, of those that have ended, the last ended first.
 
-    Labels are looked for exactly as given; among the tasks that have ended there is no index of them.
+    `function` is the path that a deferred run calls. Labels are looked for exactly as given; among the tasks that have ended there is no index of them.
     """
     question, given = search_for(
-        tenant=tenant, states=states, kind=kind, subject=subject, key=key, key_prefix=key_prefix, limit=limit
+        tenant=tenant,
+        states=states,
+        kind=kind,
+        function=function,
+        subject=subject,
+        key=key,
+        key_prefix=key_prefix,
+        limit=limit,
     )
     return await _found(connection, question, given)
 
@@ -194,6 +202,7 @@ def search_for(
     tenant: str | None = None,
     states: Sequence[str] = (),
     kind: str | None = None,
+    function: str | None = None,
     subject: str | None = None,
     key: str | None = None,
     key_prefix: str | None = None,
@@ -226,6 +235,9 @@ def search_for(
     if kind is not None:
         chosen.append("t.kind = :kind")
         given["kind"] = kind
+    if function is not None:
+        chosen.append("t.kind = 'function' and t.payload ->> 'path' = :function")
+        given["function"] = function
     is_any_ended = not states or not set(states) <= set(ACTIVE)  # else an index may have them in their order
     return (
         f"select {_SHOWN} from tasks t {'where' if chosen else ''} {' and '.join(chosen)}"

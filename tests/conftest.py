@@ -4,21 +4,20 @@ The server is the embedded one, told not to wait for the disk, since what a test
 `VUELVO_TEST_DATABASE_URL` to run against another server (as its superuser).
 """
 
-import asyncio
 import os
-import tempfile
 from collections.abc import AsyncIterator, Generator, Iterator
-from pathlib import Path
-from uuid import uuid4
+from importlib.metadata import entry_points
 
 import psycopg
 import pytest
 
+from scheduler.clock import MovableClock
 from store.database import Database
-from store.embedded import EmbeddedServer
-from store.migrate import migrate
-from tests.support.clock import MovableClock
-from tests.support.databases import Databases, address_of
+from store.throwaway import a_database, a_server, a_template, address_of
+from tests.support.databases import Databases
+
+# Where this is installed as it stands, our plugin is one already.
+pytest_plugins = [] if entry_points(group="pytest11", name="vuelvo") else ["app.pytest_plugin"]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -54,33 +53,27 @@ def server_url() -> Iterator[str]:
     if given:
         yield given
         return
-    with tempfile.TemporaryDirectory(prefix="vuelvo-tests-", ignore_cleanup_errors=True) as directory:
-        server = asyncio.run(EmbeddedServer.start(Path(directory)))
-        with psycopg.connect(server.url, autocommit=True) as connection:
-            for setting in ("fsync = off", "full_page_writes = off", "synchronous_commit = off"):
-                connection.execute(f"alter system set {setting}")
-            connection.execute("select pg_reload_conf()")
-        try:
-            yield server.url
-        finally:
-            asyncio.run(server.stop())
+    with a_server() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
 def template(server_url: str) -> Iterator[str]:
     """The name of a database that has been migrated and is cloned for each test."""
-    name = f"template_{uuid4().hex[:12]}"
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f"create database {name}")
-
-        async def prepare() -> None:
-            database = Database(address_of(server_url, name))
-            await migrate(database)
-            await database.close()
-
-        asyncio.run(prepare())
+    with a_template(server_url) as name:
         yield name
-        connection.execute(f"drop database {name} with (force)")
+
+
+@pytest.fixture(scope="session")
+def vuelvo_server_url(server_url: str) -> str:
+    """The server on which our own plugin makes its databases."""
+    return server_url
+
+
+@pytest.fixture(scope="session")
+def vuelvo_template(template: str) -> str:
+    """The database of which it makes them."""
+    return template
 
 
 @pytest.fixture(scope="session")
@@ -109,11 +102,8 @@ def lasting_url(databases: Databases) -> Iterator[str]:
 @pytest.fixture
 def empty_url(server_url: str) -> Iterator[str]:
     """The address of a database with nothing in it."""
-    name = f"empty_{uuid4().hex[:12]}"
-    with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f"create database {name}")
+    with a_database(server_url) as name:
         yield address_of(server_url, name)
-        connection.execute(f"drop database {name} with (force)")
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ COMMANDS = {
     "doctor": ("app.cli.doctor", "Look whether all is well; the exit code says so."),
     "tenants": ("app.cli.tenants", "Apply, list and show tenants."),
     "tasks": ("app.cli.tasks", "List and look at tasks, cancel them, retry, discard or settle them."),
+    "keys": ("app.cli.keys", "Make, list and revoke the keys to a tenant's API."),
     "schedules": ("app.cli.schedules", "List and take away schedules, and see beforehand when cron comes."),
     "templates": ("app.cli.templates", "List a tenant's WhatsApp templates, submit one, ask for one's approval."),
     "telegram": ("app.cli.telegram", "Set up a tenant's Telegram bot."),

@@ -4,7 +4,8 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, NoReturn
@@ -15,10 +16,12 @@ from sqlalchemy.exc import OperationalError
 
 from agent.errors import UnknownModel
 from app.application import ApplicationError
-from app.database import DatabaseDown, why
+from app.database import DatabaseDown, open_database, why
 from app.settings import Settings, SettingsError, load
 from app.tenants_file import UNUSABLE
+from store.database import Database
 from store.embedded import EmbeddedServerError
+from store.migrate import migrate
 
 
 class JsonLines(logging.Formatter):
@@ -97,6 +100,21 @@ def run(command: Callable[..., Coroutine[Any, Any, None]], *, level: int = loggi
             raise SystemExit(130) from None
 
     return call
+
+
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[Database]:
+    """Open the database that there is, brought up to date. Raises DatabaseDown, EmbeddedServerError."""
+    async with open_database(settings, is_patient=False, is_new=False) as database:
+        await migrate(database)
+        yield database
+
+
+def as_text(_: click.Context, __: click.Parameter, words: str | None) -> str | None:
+    """Return a name or a label exactly as given; none that is stored has what is refused here."""
+    if words is not None and ("\0" in words or words.encode("utf-8", "replace").decode() != words):
+        raise click.BadParameter("it is not text in UTF-8, or has a NUL character in it: give it as it is stored")
+    return words
 
 
 def _cell(value: Any) -> str:

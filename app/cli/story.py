@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from app.context import DONE
 from scheduler import events
 from scheduler.events import Event
 from scheduler.find import Found
@@ -24,6 +25,11 @@ _NUMBER = re.compile(r"\+\d(?:[ .-]?\d| ?\(\d{1,3}\) ?){6,}")
 def without_numbers(words: str | None) -> str | None:
     """Return somebody's words without phone numbers, which a provider may quote."""
     return words and _NUMBER.sub("+…", words)
+
+
+def without_result(words: str | None) -> str | None:
+    """Return what became of a task without the result of a function, which may be the customer's."""
+    return DONE.rstrip(": ") if words and words.startswith(DONE) else words
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +122,6 @@ async def read(connection: AsyncConnection, task: Found) -> Story:
     told = await events.story(connection, task.tenant, task.id)
     return Story(
         task,
-        [Event(event.at, event.event, event.fence, without_numbers(event.detail)) for event in told],
+        [Event(event.at, event.event, event.fence, without_result(without_numbers(event.detail))) for event in told],
         [Send(**{**asdict(send), "reason": without_numbers(send.reason)}) for send in sends],
     )

@@ -2,8 +2,7 @@
 
 import getpass
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any, get_args
@@ -12,8 +11,9 @@ import click
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cli import story
-from app.cli.run import fail, run, show
-from app.database import open_database
+from app.cli.run import as_text, fail, opened, run, show
+from app.context import DONE
+from app.deferred import PATH
 from app.settings import Settings
 from scheduler import find, operate
 from scheduler.cancel import cancel as cancel_tasks
@@ -24,7 +24,6 @@ from scheduler.poller import DUE
 from scheduler.task import ACTIVE, OWN, TROUBLED, State
 from store import tenants
 from store.database import Database
-from store.migrate import migrate
 from store.signals import notify
 
 STATES = {"active": ACTIVE, "troubled": TROUBLED, **{state: (state,) for state in get_args(State)}}
@@ -46,15 +45,8 @@ _TASK = click.IntRange(1, 2**63 - 1)
 _as_json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
-def _as_text(_: click.Context, __: click.Parameter, words: str | None) -> str | None:
-    """Return a name or a label exactly as given; none that is stored has what is refused here."""
-    if words is not None and ("\0" in words or words.encode("utf-8", "replace").decode() != words):
-        raise click.BadParameter("it is not text in UTF-8, or has a NUL character in it: give it as it is stored")
-    return words
-
-
 def _as_prefix(context: click.Context, option: click.Parameter, words: str | None) -> str | None:
-    prefix = _as_text(context, option, words)
+    prefix = as_text(context, option, words)
     if prefix is not None:
         try:
             find.beyond(prefix)
@@ -67,8 +59,8 @@ def _labels(command: Callable[..., None]) -> Callable[..., None]:
     """Add the labels that tasks are found by."""
     for add in (
         click.option("--key-prefix", callback=_as_prefix, help="Whose key begins so."),
-        click.option("--key", callback=_as_text, help="Of this key."),
-        click.option("--subject", callback=_as_text, help="Of this subject."),
+        click.option("--key", callback=as_text, help="Of this key."),
+        click.option("--subject", callback=as_text, help="Of this subject."),
     ):
         command = add(command)
     return command
@@ -79,17 +71,13 @@ def tasks() -> None:
     """List and look at tasks, and decide what becomes of them."""
 
 
-@asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator[Database]:
-    async with open_database(settings, is_patient=False, is_new=False) as database:
-        await migrate(database)
-        yield database
-
-
 def _row(task: Found) -> dict[str, Any]:
-    """A task as it is shown: what it is about is the customer's, so it is only shown when asked for."""
+    """A task as it is shown: what it is about, and a function's result, are the customer's, so only shown when asked for."""
     row = {name: value for name, value in asdict(task).items() if name != "payload"}
     row["error"] = story.without_numbers(task.error)
+    row["outcome"] = story.without_result(task.outcome)
+    if task.kind == "function":
+        row["function"] = task.payload.get("path")
     return row | {name: f"{value:%Y-%m-%d %H:%M:%S}Z" for name, value in row.items() if hasattr(value, "tzinfo")}
 
 
@@ -106,12 +94,21 @@ async def _check_tenant(connection: AsyncConnection, tenant: str | None) -> None
         fail(f"there is no tenant {tenant!r}: see vuelvo tenants list", 2)
 
 
+def _content(task: Found) -> dict[str, Any]:
+    """What a task is about; of a function, what it is given and what it returned."""
+    if task.kind != "function":
+        return {"payload": dict(task.payload)}
+    is_done = task.outcome is not None and task.outcome.startswith(DONE)
+    result = {"result": json.loads(str(task.outcome).removeprefix(DONE))} if is_done else {}
+    return {"payload": task.payload.get("payload"), **result}
+
+
 async def _list(
-    settings: Settings, tenant: str | None, status: str, as_json: bool, limit: int, **labels: str | None
+    settings: Settings, tenant: str | None, status: str, as_json: bool, limit: int, **chosen: str | None
 ) -> None:
-    async with _opened(settings) as database, database.transaction() as connection:
+    async with opened(settings) as database, database.transaction() as connection:
         await _check_tenant(connection, tenant)
-        found = await find.search(connection, tenant=tenant, states=STATES[status], limit=limit, **labels)
+        found = await find.search(connection, tenant=tenant, states=STATES[status], limit=limit, **chosen)
         now = await Clock().now(connection)
     show(
         [_row(task) | {"age": _age(now - (task.ended_at or task.created_at))} for task in found],
@@ -120,6 +117,7 @@ async def _list(
             "id",
             "tenant",
             "kind",
+            *(["function"] if any(task.kind == "function" for task in found) else []),
             "channel",
             "state",
             "hold",
@@ -132,41 +130,49 @@ async def _list(
     )
 
 
+def _as_path(_: click.Context, __: click.Parameter, words: str | None) -> str | None:
+    if words is not None and PATH.fullmatch(words) is None:
+        raise click.BadParameter(f"{words[:60]!r} is no path of a function: it begins with /, such as /send-followup")
+    return words
+
+
 @tasks.command(name="list")
-@click.option("--tenant", callback=_as_text, help="Only this tenant's.")
+@click.argument("function", required=False, callback=_as_path)
+@click.option("--tenant", callback=as_text, help="Only this tenant's.")
 @_labels
 @click.option("--status", type=click.Choice(list(STATES)), default="active", show_default=True)
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @_as_json
-def list_tasks(tenant: str | None, status: str, as_json: bool, limit: int, **labels: str | None) -> None:
-    """List tasks: the next due first, or, of those that have ended, the last ended first.
+def list_tasks(tenant: str | None, status: str, as_json: bool, limit: int, **chosen: str | None) -> None:
+    """List tasks, or the runs of one FUNCTION, by its path: the next due first, or, of those that have ended, the last first.
 
     `active` is scheduled and firing, `troubled` is failed and uncertain. The age is the time since a task ended, or
     since it was booked.
     """
-    run(_list)(tenant=tenant, status=status, as_json=as_json, limit=limit, **labels)
+    run(_list)(tenant=tenant, status=status, as_json=as_json, limit=limit, **chosen)
 
 
 async def _get(settings: Settings, task: int, payload: bool, as_json: bool) -> None:
-    async with _opened(settings) as database, database.transaction() as connection:
+    async with opened(settings) as database, database.transaction() as connection:
         found = await find.get(connection, None, task)
         if found is None:
             fail(f"there is no task {task}", 2)
         told = await story.read(connection, found)
-    row = _row(found) | ({"payload": dict(found.payload)} if payload else {})
+    row = _row(found) | (_content(found) if payload else {})
     if as_json:
         click.echo(json.dumps(row | told.as_json(), ensure_ascii=False, indent=2, default=datetime.isoformat))
         return
     for name, value in row.items():
         if value is not None:
-            click.echo(f"{name}: {json.dumps(value, ensure_ascii=False) if name == 'payload' else value}")
+            is_data = name in ("payload", "result")
+            click.echo(f"{name}: {json.dumps(value, ensure_ascii=False) if is_data else value}")
     for line in told.lines():
         click.echo(line)
 
 
 @tasks.command()
 @click.argument("task", type=_TASK)
-@click.option("--payload", is_flag=True, help="Also what it is about.")
+@click.option("--payload", is_flag=True, help="Also what it is about, and a function's result.")
 @_as_json
 def get(task: int, payload: bool, as_json: bool) -> None:
     """Show one task whole, with its last error and its story: what became of it, and when (UTC)."""
@@ -202,7 +208,7 @@ _why_required = click.option("--why", callback=_one_line, required=True, help="W
 
 
 async def _cancel(settings: Settings, task: int, by: str, as_json: bool) -> None:
-    async with _opened(settings) as database, database.transaction() as connection:
+    async with opened(settings) as database, database.transaction() as connection:
         found = await find.get(connection, None, task)
         if found is None:
             fail(f"there is no task {task}", 2)
@@ -224,7 +230,7 @@ async def _cancel(settings: Settings, task: int, by: str, as_json: bool) -> None
 async def _cancel_labelled(
     settings: Settings, tenant: str, dry_run: bool, by: str, as_json: bool, **labels: str | None
 ) -> None:
-    async with _opened(settings) as database, database.transaction() as connection:
+    async with opened(settings) as database, database.transaction() as connection:
         await _check_tenant(connection, tenant)
         if dry_run:
             count = await count_labelled(connection, tenant, **labels)
@@ -245,7 +251,7 @@ def _tasks(count: int) -> str:
 
 @tasks.command()
 @click.argument("task", required=False, type=_TASK)
-@click.option("--tenant", callback=_as_text, help="With a label: whose tasks.")
+@click.option("--tenant", callback=as_text, help="With a label: whose tasks.")
 @_labels
 @click.option("--dry-run", is_flag=True, help="With a label: only count them.")
 @_by
@@ -324,7 +330,7 @@ async def _moved(
     by: str,
     as_json: bool,
 ) -> None:
-    async with _opened(settings) as database:
+    async with opened(settings) as database:
         if all_failed:
             ids = await _move_failed(database, tenant, move, by, dry_run)
         else:
@@ -378,7 +384,7 @@ async def _settle(settings: Settings, task: int, delivered: bool, by: str, as_js
     async def move(connection: AsyncConnection, clock: Clock, tenant: str, task: int, by: str) -> bool:
         return await operate.settle(connection, clock, tenant, task, by, is_delivered=delivered)
 
-    async with _opened(settings) as database:
+    async with opened(settings) as database:
         await _move_these(database, [task], "uncertain", move, by, is_dry=False)
     state = "fired" if delivered else "failed"
     if as_json:

@@ -9,8 +9,8 @@ from agent.context import TurnContext
 from agent.draft import Draft
 from agent.prompt import TURN_RULES
 from agent.turn import answer, answering_agent
+from scheduler.clock import MovableClock
 from store.database import Database
-from tests.support.clock import MovableClock
 from tests.support.model import Line, Script, books
 from tests.support.runs import a_turn_context, said
 

@@ -22,9 +22,9 @@ from agent.run import OnText, run
 from agent.turn import answer, answering_agent
 from app.inbox import ATTEMPTS
 from app.wiring import apply_tenants, running
+from scheduler.clock import MovableClock
 from scheduler.find import Found, pending_followups
 from store.database import Database
-from tests.support.clock import MovableClock
 from tests.support.house import House, a_config, settings
 from tests.support.openai_server import (
     Call,

@@ -11,10 +11,10 @@ from pydantic_ai.messages import ToolCallPart
 
 from agent.context import PENDING_LIMIT, TurnContext
 from agent.rhythm import how_often, in_words, rhythm
+from scheduler.clock import MovableClock
 from scheduler.find import booked_for_the_same
 from store.database import Database
 from tests.agent.test_turn import Turn, fill, pending, take
-from tests.support.clock import MovableClock
 from tests.support.runs import a_turn_context
 
 MADRID = ZoneInfo("Europe/Madrid")

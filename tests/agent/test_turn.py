@@ -17,10 +17,10 @@ from agent.context import PENDING_LIMIT, TurnContext
 from agent.errors import NothingToSay
 from agent.turn import answer, answering_agent
 from scheduler import find
+from scheduler.clock import MovableClock
 from scheduler.events import story
 from scheduler.find import Found, pending_followups, search
 from store.database import Database
-from tests.support.clock import MovableClock
 from tests.support.factories import a_followup, a_turn
 from tests.support.model import books, texts
 from tests.support.runs import a_turn_context, said

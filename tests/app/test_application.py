@@ -14,10 +14,10 @@ from sqlalchemy import text
 from app.application import ApplicationError, load
 from app.engine import engine_of
 from scheduler.claim import claim
+from scheduler.clock import MovableClock
 from scheduler.idle import Silence
 from scheduler.scheduled import ScheduledRun, Scheduler
 from store.database import Database
-from tests.support.clock import MovableClock
 from tests.support.house import House, a_house
 from tests.support.model import Script
 from tests.support.process import start

@@ -17,9 +17,9 @@ from app.context import Context
 from app.deferred import CALLED
 from app.signing import verify_webhook
 from app.wiring import apply_tenants
+from scheduler.clock import MovableClock
 from store.database import Database
 from tests.app.test_functions import Server, a_key, serving
-from tests.support.clock import MovableClock
 from tests.support.elsewhere import Elsewhere, answer, elsewhere
 from tests.support.house import a_config
 from tests.support.wait import eventually

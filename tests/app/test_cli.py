@@ -29,7 +29,7 @@ def shell(tmp_path: Path, database_url: str) -> Shell:
 
 
 async def test_each_command_finds_all_it_needs_when_it_is_started_by_itself(shell: Shell) -> None:
-    """The others call one that is loaded. Serve and work, templates and telegram are started anew where they are tested."""
+    """The others call one that is loaded. Serve and work, templates, telegram and keys are started anew where they are tested."""
     for words, answer in (
         (["migrate"], ""),
         (["tenants", "list"], "demo"),
@@ -113,7 +113,7 @@ async def test_tasks_are_listed_looked_at_and_cancelled(shell: Shell, database: 
 
 
 async def test_the_doctor_says_what_is_well_and_what_is_not(shell: Shell) -> None:
-    assert await shell.run("migrate") == (0, "the schema is at 0011, as before")
+    assert await shell.run("migrate") == (0, "the schema is at 0012, as before")
     checks = {check["check"]: check["ok"] for check in await shell.json("doctor")}
     assert checks["database"]
     assert checks["schema"]

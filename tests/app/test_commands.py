@@ -10,10 +10,10 @@ import pytest
 from agent.phrases import phrase
 from app.commands import menu
 from app.inbox import GATHER
+from scheduler.clock import MovableClock
 from store.database import Database
 from tests.app.test_recurring import again
 from tests.app.test_telegram import FORUM, goes_by, hands_in, sends, update, with_bot
-from tests.support.clock import MovableClock
 from tests.support.house import House, a_config, a_house
 from tests.support.model import Script, books, texts
 from tests.support.telegram_faults import TelegramFaults, telegram_faults

@@ -1,13 +1,14 @@
 """What README and docs/ show is so: links lead somewhere, commands and settings exist, examples load and answer."""
 
 import asyncio
+import inspect
 import json
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,30 @@ import click
 import httpx
 import pytest
 from click.testing import CliRunner
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from agent.offline_request import read
+from app.api import functions as api
+from app.api.routes import ENDPOINTS
 from app.cli import main
+from app.context import Context
+from app.deferred import KEY, LARGEST_PAGE, LARGEST_PAYLOAD, MOST_CANCELLED
+from app.functions import TIMEOUT, App
 from app.http import application
+from app.rehearsal import Rehearsal
 from app.settings import Settings
+from app.simulated import FIRST
 from app.tenants_file import load_file
+from app.testing import MockContext
+from scheduler import limits
+from scheduler.book import LONGEST_LABEL
+from scheduler.clock import MovableClock
+from scheduler.retry import BUDGET
 from scheduler.scheduled import Scheduler
-from store.database import Database
+from scheduler.when import LONGEST_LEAD
+from store import api_keys
+from store.database import Database, engine_url
 from tests.support.asgi import calling
 from tests.support.house import a_house
 from tests.support.wait import eventually
@@ -294,6 +311,166 @@ def values(text: str) -> Iterator[Any]:
         place += len(text[place:]) - len(text[place:].lstrip())
         value, place = decoder.raw_decode(text, place)
         yield value
+
+
+FUNCTIONS = ROOT / "docs/functions.md"
+ANA = {"user": "ana", "cart": "c1", "to": "+34600000001", "event": "e1"}
+
+
+@pytest.fixture
+def shown() -> dict[str, Any]:
+    """All that the page about functions shows in Python, as one module."""
+    module: dict[str, Any] = {"__name__": "shown"}
+    exec("\n".join(code for _, code in blocks(FUNCTIONS, "python")), module)  # noqa: S102 - the page's own
+    return module
+
+
+@pytest.fixture
+async def engine(vuelvo_database_url: str) -> AsyncIterator[AsyncEngine]:
+    """A developer's own, to the same database."""
+    engine = create_async_engine(engine_url(vuelvo_database_url))
+    yield engine
+    await engine.dispose()
+
+
+@pytest.fixture
+def vuelvo_app(shown: dict[str, Any], engine: AsyncEngine) -> App:
+    app: App = shown["app"]
+    shown["orders"](app, engine)
+    return app
+
+
+async def test_each_test_that_the_page_about_functions_shows_passes(shown: dict[str, Any], deferred: Rehearsal) -> None:
+    tests = [(name, test) for name, test in shown.items() if name.startswith("test_")]
+    assert len(tests) == 3
+    for _, test in tests:
+        await (test(deferred) if "deferred" in inspect.signature(test).parameters else test())
+
+
+async def test_a_cart_is_followed_up_by_template_where_nothing_speaks_against_it(shown: dict[str, Any]) -> None:
+    mock, given = MockContext(is_scheduled_fire=True), {**ANA, "channel": "whatsapp"}
+    follow_up = shown["app"].functions["/send-followup"]
+    assert await follow_up.call(follow_up.read(given), mock) == {"delivered": True}
+    assert mock.called("send_template")[0]["params"] == ["ana", "https://shop.example/recover?c=c1"]
+
+
+async def test_functions_book_at_an_instant_and_once_as_shown(deferred: Rehearsal) -> None:
+    booked = await deferred.call("/greet-at-christmas", {"user": "ana"})
+    first, again = [await deferred.call("/cart-left", ANA) for _ in range(2)]
+    assert (first["again"], again) == (False, {"id": first["id"], "again": True})
+    (left,) = await deferred.tasks("/send-followup")
+    assert left.scheduled_at == deferred.clock.at + timedelta(days=1)
+    deferred.clock.set(datetime(2026, 12, 24, 17, 59, 59, tzinfo=UTC))
+    greeted = (await deferred.fire_due(after=1))[-1]
+    assert (greeted.id, greeted.result) == (booked["id"], '"Merry Christmas, ana"')
+
+
+async def test_functions_find_cancel_and_move_as_shown(deferred: Rehearsal) -> None:
+    booked = (await deferred.call("/abandoned-cart", ANA))["id"]
+    assert await deferred.call("/my-reminders", {"user": "ana"}) == {"pending": [booked], "total": 1}
+    moved = (await deferred.call("/postpone", {"run": booked}))["id"]
+    assert moved != booked
+    assert "too late" in await deferred.call("/postpone", {"run": booked})
+    assert await deferred.call("/opt-out", {"user": "ana"}) == {"cancelled": 1, "in flight": 0}
+    ctx = deferred.context()
+    for number in range(3):
+        await ctx.schedule(in_="1h", path="/news", payload={"user": "ana"}, key=f"summer-promo:{number}")
+    assert await deferred.call("/end-promo") == {"cancelled": 3}
+    assert await deferred.fire_due(after="2d") == []
+
+
+async def test_functions_check_and_stop_as_shown(deferred: Rehearsal) -> None:
+    ctx = deferred.context()
+    for path, given in (
+        ("/news", {"user": "ana"}),
+        ("/news", {"user": "bob"}),
+        ("/renew", {"plan": "closed"}),
+        ("/send-reminder", {"user": "ana"}),
+    ):
+        await ctx.schedule(in_=1, path=path, payload=given)
+    await deferred.fire_due(after=1)
+    assert [(run.result, run.error) for run in await deferred.tasks()] == [
+        ('{"sent": true}', None),
+        ("skipped: still active", None),
+        (None, "Stop: the plan is not sold any more"),
+        ('{"fired": true, "user": "ana"}', None),
+    ]
+
+
+async def test_a_booking_is_part_of_one_s_own_transaction_as_shown(deferred: Rehearsal, engine: AsyncEngine) -> None:
+    async with engine.begin() as connection:
+        await connection.exec_driver_sql("create table orders (number text primary key)")
+    await deferred.call("/order", {"number": "A7"})
+    with pytest.raises(IntegrityError):
+        await deferred.call("/order", {"number": "A7"})
+    (asked,) = await deferred.fire_due(after="2d")
+    assert asked.result == '{"asked about": "A7"}'
+
+
+async def test_the_requests_of_the_page_about_functions_are_answered_as_it_shows(
+    shown: dict[str, Any], database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    async with (
+        a_house(database, tmp_path, clock=clock, app=shown["app"]) as house,
+        calling(application(house.run)) as http,
+    ):
+        async with database.transaction() as connection:
+            _, key = await api_keys.create(connection, "acme")
+        answers: list[Any] = []
+        compared = 0
+        for language, block in blocks(FUNCTIONS, "sh", "json"):
+            requests = [words for words in lines(block) if words[0] == "curl"] if language == "sh" else []
+            for words in requests:
+                answer = await curl(http, [word.replace("$KEY", key) for word in words])
+                assert answer.is_success, answer.text
+                answers.append(answer.json())
+            if language == "json":
+                assert [shape(answer) for answer in answers] == [shape(value) for value in values(block)]
+                compared, answers = compared + len(answers), []
+        assert (compared, answers) == (4, [])
+
+
+def test_the_limits_of_the_page_about_functions_are_those_that_are_kept() -> None:
+    page = prose(FUNCTIONS)
+    for words in (
+        f"| {limits.MOST_ACTIVE:,}; what has fired",
+        f"| {LONGEST_LEAD.days} days |",
+        f"{LARGEST_PAYLOAD:,} bytes of JSON",
+        f"| {MOST_CANCELLED:,} |",
+        f"| {LARGEST_PAGE}, 20 as a default |",
+        f"| {LONGEST_LABEL - len(KEY)} characters each |",
+        f"({FIRST:,} and on)",
+    ):
+        assert words in page
+    assert (timedelta(minutes=5), 5) == (TIMEOUT, BUDGET)
+    for table, names in (
+        ("parameter", parameters(Context.schedule) | parameters(Context.schedule_at)),
+        ("filter", parameters(Context.find_deferred)),
+    ):
+        assert named(page, table) == names
+
+
+def parameters(function: Any) -> set[str]:
+    """Return what a method takes besides itself."""
+    return set(inspect.signature(function).parameters) - {"self"}
+
+
+def named(page: str, table: str) -> set[str]:
+    """Return the names in the first column of the table that begins with this word."""
+    rows = page.split(f"| {table} |")[1].split("\n\n")[0].splitlines()[2:]
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+
+
+def test_every_header_and_address_of_the_api_is_on_the_page_about_functions() -> None:
+    page = prose(FUNCTIONS)
+    told = {header.lower() for header in re.findall(r"^\| `([A-Za-z-]+)` \|", page, re.MULTILINE)}
+    headers = {api.SCHEDULE_IN, api.SCHEDULE_AT, api.KEY, api.SUBJECT, api.PIN, api.CHANNEL, api.IDEMPOTENCY_KEY}
+    assert headers <= told
+    addresses = set(re.findall(r"^\| `((?:GET|POST) /v1/\S+)` \|", page, re.MULTILINE))
+    there = {
+        f"{method} {address}".replace("{path:path}", "PATH").replace("{id}", "ID") for method, address, *_ in ENDPOINTS
+    }
+    assert addresses == there
 
 
 def test_the_schedules_that_are_shown_can_be_registered() -> None:

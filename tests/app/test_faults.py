@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.clock import MovableClock
 from store.database import Database
 from tests.app.test_whatsapp import DUE, REMINDER, an_office
 from tests.faults.__main__ import judge
 from tests.faults.plan import FAULTS, NETWORKS, NONE, Schedule
-from tests.support.clock import MovableClock
 from tests.support.twilio_server import Accept, Drop, Message, TwilioServer
 
 SEEDS = range(1, 21)

@@ -18,10 +18,10 @@ from app.context import Context
 from app.functions import App, Stop
 from app.http import application
 from app.wiring import apply_tenants
+from scheduler.clock import MovableClock
 from store import api_keys
 from store.database import Database
 from tests.support.asgi import calling
-from tests.support.clock import MovableClock
 from tests.support.house import House, a_config, a_house
 from tests.support.wait import eventually
 

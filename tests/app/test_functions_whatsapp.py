@@ -9,10 +9,10 @@ import pytest
 
 from app.context import Context, NoChannel
 from app.deferred import BadBooking, checked
+from scheduler.clock import MovableClock
 from store.database import Database
 from tests.app.test_templates import READY, SAYS, TELLS, WHOLE, an_office_with
 from tests.app.test_whatsapp import CUSTOMER, Office
-from tests.support.clock import MovableClock
 from tests.support.twilio_server import TwilioServer
 from tests.support.wait import eventually
 

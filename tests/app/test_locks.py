@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.moved import follow
 from scheduler.cancel import cancel
+from scheduler.clock import MovableClock
 from scheduler.hold import TOPIC_GONE, release
 from store import contacts, conversations, messages
 from store.contacts import Contact
@@ -31,7 +32,6 @@ from tests.app.test_telegram import (
     until_answered,
     update,
 )
-from tests.support.clock import MovableClock
 from tests.support.house import House
 from tests.support.model import books
 from tests.support.telegram_faults import HOLD, TelegramFaults, refused, telegram_faults

@@ -13,9 +13,9 @@ from sqlalchemy import text
 from agent.models import Models
 from app.inbox import ATTEMPTS, UNANSWERED
 from scheduler import recovery
+from scheduler.clock import MovableClock
 from store import messages
 from store.database import Database
-from tests.support.clock import MovableClock
 from tests.support.factories import a_followup
 from tests.support.house import House, a_house
 from tests.support.model import Script, books, texts

@@ -12,11 +12,11 @@ from app.http import application
 from channels.message import Accepted, NotSent, Outcome, Rejected, Unknown
 from scheduler import operate, recovery, settle
 from scheduler.cancel import cancel
+from scheduler.clock import MovableClock
 from scheduler.task import Task
 from store.database import Database
 from tests.support.asgi import calling
 from tests.support.claims import LEASE, take
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup
 from tests.support.house import House, a_house
 

@@ -21,6 +21,7 @@ from app.inbox import GATHER
 from app.speak import SENDS
 from app.wiring import apply_tenants
 from channels.message import units
+from scheduler.clock import MovableClock
 from scheduler.events import story
 from scheduler.find import Found
 from scheduler.retry import LONGEST
@@ -31,7 +32,6 @@ from tests.app.test_telegram import ANSWER, BOOKED, DUE, OTHER, REMINDER, TOKEN,
 from tests.app.test_whatsapp import with_gap
 from tests.support.asgi import calling
 from tests.support.claims import fields
-from tests.support.clock import MovableClock
 from tests.support.house import House, a_config, a_house
 from tests.support.model import Line, Script, books
 from tests.support.telegram_faults import HANG, Answer, Call, TelegramFaults, accepted, ok, refused, telegram_faults

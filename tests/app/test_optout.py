@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from channels.whatsapp.reconcile import LOOKS
+from scheduler.clock import MovableClock
 from store.database import Database
 from tests.app.test_recurring import again
 from tests.app.test_whatsapp import PUBLIC, REMINDER, Office, an_office, has_not_found, is_lost
-from tests.support.clock import MovableClock
 from tests.support.model import books
 from tests.support.twilio_server import Drop, TwilioServer
 

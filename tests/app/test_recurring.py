@@ -13,6 +13,7 @@ from app.http import _cancel, _pending
 from app.moved import follow
 from app.wiring import apply_tenants, performer
 from scheduler import schedules
+from scheduler.clock import MovableClock
 from scheduler.errors import LostClaim
 from scheduler.events import story
 from scheduler.find import Found
@@ -23,7 +24,6 @@ from store.database import Database
 from tests.app.test_signed_in import a_shop
 from tests.app.test_unusable_tenants import spoil
 from tests.support.claims import take
-from tests.support.clock import MovableClock
 from tests.support.house import House, a_house
 from tests.support.model import Script
 from tests.support.wait import eventually, waits_for_a_lock

@@ -8,9 +8,9 @@ import pytest
 
 from channels.message import Accepted, Rejected, Unknown
 from scheduler import operate
+from scheduler.clock import MovableClock
 from store.database import Database
 from tests.app.test_speak import TELEGRAM, Counter, Line
-from tests.support.clock import MovableClock
 from tests.support.house import a_house
 from tests.support.model import Script
 

@@ -16,13 +16,13 @@ from sqlalchemy import text
 from app.http import application
 from channels.web import outbound as web
 from scheduler import settle
+from scheduler.clock import MovableClock
 from scheduler.find import Found
 from store import conversations
 from store.database import Database
 from store.messages import Message
 from tests.support.asgi import calling
 from tests.support.claims import take
-from tests.support.clock import MovableClock
 from tests.support.house import House, a_house
 from tests.support.model import Script, books
 from tests.support.wait import eventually, waits_for_a_lock

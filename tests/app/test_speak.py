@@ -34,6 +34,7 @@ from channels.pace import Pace, Rate
 from scheduler import operate, recovery
 from scheduler.book import Booking, book
 from scheduler.cancel import cancel
+from scheduler.clock import MovableClock
 from scheduler.errors import LostClaim
 from scheduler.find import Found
 from scheduler.retry import BUDGET
@@ -44,7 +45,6 @@ from store.database import Database
 from store.deliveries import Delivery
 from store.secrets import SecretBox
 from tests.support.claims import LEASE, row_of, take
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, lanes
 from tests.support.house import House, a_config, a_house
 from tests.support.model import Script

@@ -10,17 +10,21 @@ from click.testing import CliRunner
 from sqlalchemy import text
 
 from app.cli.tasks import tasks
+from app.deferred import needs_of
 from scheduler import operate, schedules, settle
+from scheduler.book import Booking, book
+from scheduler.claim import claim
 from scheduler.clock import Clock
 from scheduler.events import story
 from scheduler.poller import DUE
 from scheduler.recurrence import every
+from scheduler.settle import End
 from scheduler.task import OWN
 from store import deliveries
 from store.database import Database
 from store.signals import Signals
-from tests.support.claims import fields, take
-from tests.support.factories import a_conversation, a_followup, states
+from tests.support.claims import LEASE, fields, take
+from tests.support.factories import a_conversation, a_followup, a_tenant, states
 from tests.support.shell import Shell
 from tests.support.wait import eventually
 
@@ -145,6 +149,7 @@ async def test_nothing_is_done_when_one_of_the_tasks_is_in_another_state_and_eac
         (("cancel", "--tenant", "acme", "--key", "a\0"), "'--key': it is not text in UTF-8, or has a NUL"),
         (("cancel", "--tenant", "acme", "--subject", "\udcff"), "'--subject': it is not text in UTF-8"),
         (("cancel", "--tenant", "\ud800", "--subject", "s"), "'--tenant': it is not text in UTF-8"),
+        (("list", "send-followup"), "no path of a function: it begins with /"),
         (("list", "--key-prefix", "\udcff"), "'--key-prefix': it is not text in UTF-8"),
         (("list", "--tenant", "a\0"), "'--tenant': it is not text in UTF-8, or has a NUL"),
     ],
@@ -264,6 +269,61 @@ async def test_tasks_are_found_and_cancelled_by_their_labels(shell: Shell, datab
     assert [now[task] for task in (soon, later, other, rivals, firing)] == [
         *("cancelled", "cancelled", "scheduled", "scheduled", "firing")
     ]
+
+
+async def test_the_runs_of_a_function_are_listed_by_its_path_and_shown_with_what_came_of_them(
+    shell: Shell, database: Database
+) -> None:
+    async with database.transaction() as connection:
+        await a_tenant(connection)
+        due = {"/send-followup": timedelta(), "/fails": timedelta(), "/survey": timedelta(days=1)}
+        done, failed, later = [
+            (
+                await book(
+                    connection,
+                    CLOCK,
+                    Booking(
+                        *("acme", "function", wait),
+                        payload={"path": path, "payload": {"cart": "c1"}},
+                        needs=needs_of(path),
+                        subject="user_42",
+                    ),
+                )
+            ).id
+            for path, wait in due.items()
+        ]
+        claimed = await claim(connection, CLOCK, "w", LEASE, "application", 10, offers=list(map(needs_of, due)))
+        one, other = sorted(claimed, key=lambda task: task.id)
+        ends = [
+            End(one, "fired", outcome='done: {"to": "+34 600 000 001"}'),
+            End(other, "failed", error="OSError: no line to +34 600 000 001"),
+        ]
+        await settle.end_each(connection, ends, CLOCK)
+
+    async def listed(*words: str) -> list[int]:
+        return [row["id"] for row in await shell.json("tasks", "list", *words)]
+
+    assert await listed("/survey") == [later]
+    assert await listed("/survey", "--subject", "user_42", "--tenant", "acme") == [later]
+    assert await listed("/survey", "--subject", "user_43") == []
+    assert await listed("/send-followup") == [], "what is active, unless it is said otherwise"
+    assert await listed("/send-followup", "--status", "fired") == [done]
+    assert await listed("/nowhere") == []
+    assert "/fails" in (await shell.run("tasks", "list", "--status", "failed"))[1]
+
+    code, said = await shell.run("tasks", "get", str(done))
+    assert (code, "outcome: done" in said.splitlines(), "function: /send-followup" in said.splitlines()) == (
+        0,
+        True,
+        True,
+    )
+    assert "fired: done" in said
+    assert not re.search(r"c1|600 000", said), "neither what it was given nor what it returned"
+    whole = await shell.json("tasks", "get", str(done), "--payload")
+    assert (whole["payload"], whole["result"]) == ({"cart": "c1"}, {"to": "+34 600 000 001"})
+    assert 'payload: {"cart": "c1"}' in (await shell.run("tasks", "get", str(done), "--payload"))[1]
+    whole = await shell.json("tasks", "get", str(failed), "--payload")
+    assert (whole["error"], "result" in whole) == ("OSError: no line to +…", False)
 
 
 async def test_a_retry_wakes_the_workers_that_run(shell: Shell, database: Database) -> None:

@@ -16,6 +16,7 @@ from app.inbox import GATHER
 from app.receivers import Receivers
 from app.speak import PACED
 from app.wiring import apply_tenants
+from scheduler.clock import MovableClock
 from scheduler.find import Found
 from scheduler.retry import BUDGET
 from store import conversations, deliveries
@@ -23,7 +24,6 @@ from store.conversations import Conversation
 from store.database import Database
 from tests.support.asgi import a_port, calling, served
 from tests.support.claims import fields
-from tests.support.clock import MovableClock
 from tests.support.house import House, a_config, a_house
 from tests.support.model import Script, books
 from tests.support.process import start

@@ -24,6 +24,7 @@ from app.wiring import apply_tenants
 from channels.message import units
 from channels.telegram.outbound import LIMIT
 from scheduler.book import Booking, book
+from scheduler.clock import MovableClock
 from store.database import Database
 from tests.app.test_receivers import receiving
 from tests.app.test_telegram import (
@@ -43,7 +44,6 @@ from tests.app.test_telegram import (
     update,
     with_bot,
 )
-from tests.support.clock import MovableClock
 from tests.support.course import (
     AGAIN_AT_ONCE,
     AGAIN_SOON,

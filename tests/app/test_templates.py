@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from scheduler.clock import MovableClock
 from scheduler.events import story
 from scheduler.hold import WINDOW_CLOSED, release
 from store import contacts
 from store.database import Database
 from store.deliveries import NOTICE
 from tests.app.test_whatsapp import REMINDER, TWO, Office, an_office, has_not_found
-from tests.support.clock import MovableClock
 from tests.support.model import books
 from tests.support.shell import Shell
 from tests.support.twilio_server import BAD_GATEWAY, Accept, Drop, Hang, Reject, TwilioServer

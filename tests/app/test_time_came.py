@@ -11,9 +11,9 @@ from sqlalchemy import text
 
 from app.followups import REMINDER_ATTEMPTS
 from scheduler import operate
+from scheduler.clock import MovableClock
 from scheduler.retry import BUDGET
 from store.database import Database
-from tests.support.clock import MovableClock
 from tests.support.factories import a_followup
 from tests.support.house import House, a_house
 from tests.support.model import Script, books, texts

@@ -13,13 +13,13 @@ from app.receivers import Receivers
 from app.service import FRESH
 from app.tenants_file import senders, to_stored
 from app.wiring import apply_tenants, performer
+from scheduler.clock import MovableClock
 from scheduler.retry import BUDGET
 from store import tenants
 from store.database import Database
 from store.secrets import SecretBox
 from tests.support.asgi import calling
 from tests.support.claims import take
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup, a_turn, states
 from tests.support.house import House, a_config, a_house
 from tests.support.twilio_server import TwilioServer

@@ -9,9 +9,9 @@ from pydantic_ai.messages import ToolReturnPart
 from sqlalchemy import text
 
 from app.http import application
+from scheduler.clock import MovableClock
 from store.database import Database
 from tests.support.asgi import calling
-from tests.support.clock import MovableClock
 from tests.support.house import a_house
 from tests.support.model import Script, books
 

@@ -21,6 +21,7 @@ from channels.whatsapp.codes import why
 from channels.whatsapp.reconcile import LOOKS
 from scheduler import find, operate
 from scheduler.book import Booking, book
+from scheduler.clock import MovableClock
 from scheduler.find import Found
 from scheduler.recovery import expire_held
 from scheduler.retry import BUDGET
@@ -28,7 +29,6 @@ from store import conversations
 from store.database import Database
 from store.deliveries import deliveries
 from tests.support.asgi import a_port, served
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation
 from tests.support.house import House, a_config, a_house
 from tests.support.model import Script, books

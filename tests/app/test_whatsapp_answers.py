@@ -16,9 +16,9 @@ import pytest_asyncio
 from app.speak import PACED
 from channels.whatsapp import codes
 from channels.whatsapp.reconcile import LOOKS
+from scheduler.clock import MovableClock
 from store.database import Database
 from tests.app.test_whatsapp import CUSTOMER, REMINDER, Office, an_office, book_for
-from tests.support.clock import MovableClock
 from tests.support.course import AGAIN_SOON, BLOCKED, FAILED, LONG, MINUTE, NOW, PAUSED, SOON, Case, Course, runs
 from tests.support.twilio_server import (
     BAD_GATEWAY,

@@ -16,10 +16,10 @@ from pydantic_ai.models.wrapper import WrapperModel
 import app.writing
 from app.http import web_of
 from app.inbox import GATHER
+from scheduler.clock import MovableClock
 from store.conversations import Conversation
 from store.database import Database
 from tests.app.test_telegram import hands_in, until_answered, update, with_bot
-from tests.support.clock import MovableClock
 from tests.support.house import House, a_house
 from tests.support.telegram_faults import HANG, HOLD, TelegramFaults, ok, telegram_faults
 from tests.support.wait import eventually

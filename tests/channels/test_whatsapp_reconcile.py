@@ -11,7 +11,7 @@ from channels.whatsapp.codes import why
 from channels.whatsapp.outbound import WhatsAppChannel
 from channels.whatsapp.reconcile import PAGE, PAGES
 from channels.whatsapp.section import WhatsAppSection
-from tests.support.clock import MovableClock
+from scheduler.clock import MovableClock
 from tests.support.twilio_server import BAD_GATEWAY, Accept, Answer, Drop, Hang, Message, Reject, TwilioServer
 
 CUSTOMER, OTHER_FORM = "whatsapp:+5215512345678", "whatsapp:+525512345678"

@@ -46,6 +46,7 @@ from channels.message import (
 from channels.telegram.outbound import TelegramChannel
 from channels.whatsapp.outbound import WhatsAppChannel
 from scheduler.book import Booking, book
+from scheduler.clock import MovableClock
 from scheduler.poller import Poller
 from store.database import Database
 from tests.faults.plan import (
@@ -65,7 +66,6 @@ from tests.faults.plan import (
     Schedule,
 )
 from tests.support.asgi import calling
-from tests.support.clock import MovableClock
 from tests.support.house import House, a_config, a_house
 from tests.support.telegram_faults import (
     DROP,

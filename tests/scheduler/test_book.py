@@ -9,11 +9,10 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from scheduler.book import LONGEST_LABEL, Booked, Booking, book, book_many
-from scheduler.clock import Clock
+from scheduler.clock import Clock, MovableClock
 from scheduler.errors import KeyReused
 from store.database import Database
 from tests.support.claims import fields, row_of
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup, a_tenant, states
 
 HOUR = timedelta(hours=1)

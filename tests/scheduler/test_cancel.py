@@ -14,14 +14,13 @@ from scheduler import recovery, settle
 from scheduler.book import Booking, book_many
 from scheduler.cancel import Cancelled, cancel, cancel_labelled, count_labelled
 from scheduler.claim import claim
-from scheduler.clock import Clock
+from scheduler.clock import Clock, MovableClock
 from scheduler.events import Became, story
 from scheduler.hold import WINDOW_CLOSED
 from scheduler.lease import renew
 from scheduler.task import Task
 from store.database import Database, bucket_of
 from tests.support.claims import LEASE, fields, take
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup, a_turn, states
 from tests.support.wait import eventually
 

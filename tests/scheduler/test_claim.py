@@ -9,11 +9,11 @@ from sqlalchemy import text
 
 from scheduler import cancel, recovery, settle
 from scheduler.claim import PATIENCE, claim
+from scheduler.clock import MovableClock
 from scheduler.errors import LostClaim
 from scheduler.task import Pool
 from store.database import Database
 from tests.support.claims import LEASE, take
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup, a_turn, lanes, states
 
 

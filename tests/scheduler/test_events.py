@@ -6,12 +6,12 @@ import pytest
 
 from scheduler import recovery, settle
 from scheduler.cancel import cancel
+from scheduler.clock import MovableClock
 from scheduler.errors import LostClaim
 from scheduler.events import story
 from scheduler.hold import WINDOW_CLOSED, release
 from store.database import Database
 from tests.support.claims import LEASE, take
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup
 
 SECOND = timedelta(seconds=1)

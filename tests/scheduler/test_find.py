@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from scheduler import settle
 from scheduler.book import Booking, book
 from scheduler.cancel import cancel
+from scheduler.clock import MovableClock
 from scheduler.find import beyond, get, oldest_due, pending_followups, search
 from store.database import Database
 from tests.support.claims import take
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup, a_turn
 
 HOUR = timedelta(hours=1)

@@ -6,13 +6,12 @@ from datetime import datetime, timedelta
 import pytest
 
 from scheduler import settle
-from scheduler.clock import Clock
+from scheduler.clock import Clock, MovableClock
 from scheduler.gather import LONGEST, gather_turn
 from scheduler.task import Task
 from store import messages
 from store.database import Database
 from tests.support.claims import fields, take
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, states
 
 PAUSE = timedelta(seconds=2)

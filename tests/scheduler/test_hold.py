@@ -8,12 +8,11 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from scheduler import settle
-from scheduler.clock import Clock
+from scheduler.clock import Clock, MovableClock
 from scheduler.events import story
 from scheduler.hold import CHANNEL_PAUSED, ENDED_BY, TOPIC_GONE, WINDOW_CLOSED, keep_waiting, release
 from store.database import Database
 from tests.support.claims import fields, take
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_turn, lanes, states
 from tests.support.wait import eventually, waits_for_a_lock
 

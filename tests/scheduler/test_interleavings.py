@@ -32,6 +32,7 @@ from scheduler import recovery, settle
 from scheduler.book import Booking, book
 from scheduler.cancel import cancel
 from scheduler.claim import PATIENCE, claim
+from scheduler.clock import MovableClock
 from scheduler.errors import LostClaim
 from scheduler.gather import gather_turn
 from scheduler.hold import WINDOW_CLOSED, keep_waiting
@@ -40,7 +41,6 @@ from scheduler.task import Pool, Task
 from store import messages
 from store.database import Database
 from tests.support.claims import LEASE
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup, a_turn
 from tests.support.interleave import Step, interleave, is_done, orders
 

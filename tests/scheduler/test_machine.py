@@ -29,13 +29,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from scheduler import operate, recovery, settle
 from scheduler.cancel import cancel
 from scheduler.claim import PATIENCE, claim
+from scheduler.clock import MovableClock
 from scheduler.errors import LostClaim
 from scheduler.events import story
 from scheduler.hold import WINDOW_CLOSED, release
 from scheduler.lease import renew
 from scheduler.task import Pool, Task, tasks
 from store.database import Database
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup, a_turn
 
 LEASE = timedelta(seconds=60)

@@ -7,12 +7,11 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler import operate, settle
-from scheduler.clock import Clock
+from scheduler.clock import Clock, MovableClock
 from scheduler.events import story
 from scheduler.task import Task
 from store.database import Database
 from tests.support.claims import fields, take
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup, a_turn
 
 WHO = "eva: the token was renewed"

@@ -9,12 +9,12 @@ from functools import partial
 import pytest
 from sqlalchemy.exc import SQLAlchemyError
 
+from scheduler.clock import MovableClock
 from scheduler.idle import Silence
 from scheduler.plain import Present
 from scheduler.scheduled import Engine, ScheduledRun, Scheduler
 from store.database import Database
 from store.signals import Signals
-from tests.support.clock import MovableClock
 from tests.support.wait import eventually
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)

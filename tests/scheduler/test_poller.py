@@ -19,7 +19,7 @@ from sqlalchemy.exc import OperationalError
 
 from scheduler import cancel, poller, recovery, settle
 from scheduler.claim import claim
-from scheduler.clock import Clock
+from scheduler.clock import Clock, MovableClock
 from scheduler.errors import TryAgain
 from scheduler.poller import DUE, Poller
 from scheduler.retention import KEPT
@@ -28,7 +28,6 @@ from scheduler.task import Task
 from store.database import Database, bucket_of
 from store.signals import Signals
 from tests.support.claims import fields, row_of, take
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup, a_tenant, a_turn, lanes, states
 from tests.support.proxy import a_proxy
 from tests.support.wait import eventually

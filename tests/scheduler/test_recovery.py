@@ -8,13 +8,12 @@ import pytest
 from sqlalchemy import text
 
 from scheduler import cancel, recovery, settle
-from scheduler.clock import Clock
+from scheduler.clock import Clock, MovableClock
 from scheduler.errors import LostClaim
 from scheduler.lease import renew
 from scheduler.task import Task
 from store.database import Database
 from tests.support.claims import LEASE, fields, take
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup, a_turn, lanes, states
 from tests.support.wait import eventually
 

@@ -8,12 +8,11 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler import operate
-from scheduler.clock import Clock
+from scheduler.clock import Clock, MovableClock
 from scheduler.retention import DELETE, KEPT, NEXT_TENANT, delete_old
 from store import deliveries, messages
 from store.database import Database, bucket_of
 from tests.scheduler.test_plans import plan_for_these, plan_in_the_long_run
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup, states
 
 DAY = timedelta(days=1)

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from scheduler import operate, recovery, recurrence, schedules
+from scheduler.clock import MovableClock
 from scheduler.errors import BadSchedule
 from scheduler.poller import DUE, Poller
 from scheduler.scheduled import Engine, ScheduledRun, Scheduler
@@ -19,7 +20,6 @@ from scheduler.schedules import Schedule
 from scheduler.task import OWN
 from store.database import Database
 from store.signals import Signals
-from tests.support.clock import MovableClock
 from tests.support.wait import eventually
 
 SECOND, MINUTE, HOUR, DAY = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

@@ -8,13 +8,12 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler import cancel, settle
-from scheduler.clock import Clock
+from scheduler.clock import Clock, MovableClock
 from scheduler.errors import LostClaim
 from scheduler.task import Task
 from store import messages
 from store.database import Database
 from tests.support.claims import LEASE, fields, row_of, take
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_followup, a_turn, lanes, states
 
 MINUTE = timedelta(minutes=1)

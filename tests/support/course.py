@@ -11,9 +11,9 @@ import pytest
 from app.wiring import apply_tenants
 from scheduler import find
 from scheduler.book import Booking, book
+from scheduler.clock import MovableClock
 from scheduler.find import Found
 from store import conversations
-from tests.support.clock import MovableClock
 from tests.support.house import House
 from tests.support.wait import eventually
 

@@ -7,6 +7,8 @@ from uuid import uuid4
 
 import psycopg
 
+from store.throwaway import address_of
+
 SCHEMA = """
 select md5(string_agg(what, ',' order by what)) from (
     select format('class %s %s %s', oid, relname, reloptions) from pg_class where relnamespace = 'public'::regnamespace
@@ -30,11 +32,6 @@ select md5(string_agg(what, ',' order by what)) from (
 USED = """
 select relname from pg_class where relnamespace = 'public'::regnamespace and relkind = 'r' and pg_relation_size(oid) > 0
 """
-
-
-def address_of(server_url: str, name: str) -> str:
-    """Return the address of a database of a server."""
-    return server_url.rpartition("/")[0] + "/" + name
 
 
 class Databases:

@@ -34,13 +34,13 @@ from channels.message import (
 from channels.whatsapp.outbound import WhatsAppChannel
 from channels.whatsapp.section import WhatsAppSection
 from scheduler import recovery
+from scheduler.clock import MovableClock
 from scheduler.events import story
 from scheduler.find import Found, search
 from store import deliveries
 from store.database import Database, metadata
 from store.deliveries import Delivery
 from tests.support.claims import LEASE, take
-from tests.support.clock import MovableClock
 from tests.support.factories import lanes
 from tests.support.house import House, a_house
 from tests.support.model import Line, Script, books

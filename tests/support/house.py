@@ -18,12 +18,11 @@ from app.tenants_file import TenantConfig
 from app.wiring import Running, apply_tenants, running
 from channels.message import Inbound, Received
 from scheduler import find
-from scheduler.clock import Clock
+from scheduler.clock import Clock, MovableClock
 from scheduler.find import Found
 from store import messages
 from store.database import Database
 from store.messages import Message
-from tests.support.clock import MovableClock
 from tests.support.wait import eventually
 
 

@@ -8,9 +8,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agent.context import TurnContext, Voice
 from agent.section import AgentSection
+from scheduler.clock import MovableClock
 from store.database import Database
 from store.messages import Message
-from tests.support.clock import MovableClock
 from tests.support.factories import a_conversation, a_turn
 
 SUNDAY = datetime(2026, 11, 29, 14, 0, tzinfo=UTC)
