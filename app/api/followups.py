@@ -1,14 +1,13 @@
 """`POST /v1/followups`: books into a conversation that there is what its assistant will come back with."""
 
-from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from app.api.access import Caller, read_as
-from app.api.functions import IDEMPOTENCY_KEY, booked_answer
-from app.deferred import KEY, BadBooking, checked
+from app.api.functions import IDEMPOTENCY_KEY, booked_answer, said
+from app.deferred import KEY, BadBooking, checked, untimely
 from scheduler.book import Booking, book
 from scheduler.errors import LimitReached
 from scheduler.find import pending_followups
@@ -25,20 +24,13 @@ class FollowupBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     conversation: Annotated[int, Field(gt=0, lt=2**63)] | None = None
     about: Annotated[str, Field(min_length=1, max_length=500)]
-    in_: str | float | None = None
+    in_: Annotated[str | float | None, Field(alias="in")] = None
     at: str | None = None
     is_work: bool = False
     """Whether there is something to find out first, rather than to remind of."""
     language: Literal["en", "es", "pt"] | None = None
     key: str | None = None
     subject: str | None = None
-
-    @classmethod
-    def model_validate(cls, obj: Any, **how: Any) -> "FollowupBody":
-        """Take `in`, which is no name in Python."""
-        if isinstance(obj, dict):
-            obj = {("in_" if name == "in" else "in" if name == "in_" else name): value for name, value in obj.items()}
-        return super().model_validate(obj, **how)
 
 
 async def book_followup(caller: Caller) -> Response:
@@ -51,7 +43,7 @@ async def book_followup(caller: Caller) -> Response:
         at=body.at,
         key=body.key,
         subject=body.subject,
-        idempotency_key=caller.request.headers.get(IDEMPOTENCY_KEY),
+        idempotency_key=said(caller.request, IDEMPOTENCY_KEY),
     )
     if body.conversation is None:
         raise BadBooking("conversation: a follow-up comes back to the conversation that it is booked into; name one")
@@ -79,12 +71,8 @@ async def book_followup(caller: Caller) -> Response:
             idempotency_key=None if asked.idempotency_key is None else KEY + asked.idempotency_key,
         )
         booked = await book(connection, service.clock, booking)
-        if (
-            not booked.replay
-            and not isinstance(asked.due, timedelta)
-            and asked.due <= await service.clock.now(connection)
-        ):
-            raise BadBooking(f"at is {body.at}, which is past")
+        if not booked.replay and (problem := untimely(asked.due, await service.clock.now(connection))) is not None:
+            raise problem
         if not booked.replay and len(await pending_followups(connection, tenant, found.id)) > MOST_PENDING:
             raise LimitReached(f"{MOST_PENDING} follow-ups are pending in this conversation, the most there may be")
     service.signals.hint(DUE)
