@@ -32,10 +32,17 @@ LARGEST_PAYLOAD = 64 * 1024
 MOST_CANCELLED = 10_000
 """Runs that one cancel by a label may meet."""
 LARGEST_PAGE = 100
+LAST_PAGE = 1_000_000
+DEEPEST = 100
+"""Objects and arrays within each other in a payload or a result: what is read must be written again, however deep the caller stands."""
+STATUSES = ("active", "scheduled", "firing", "fired", "cancelled", "failed", "expired", "uncertain")
+"""What a list may be asked for; active is scheduled or firing."""
 CALLED = "function"
 """What a worker needs to call an address: nothing; so every worker has it."""
 KEY = "run:"
 """Begins the idempotency keys of deferred runs, which other kinds of task have too."""
+LONGEST = LONGEST_LABEL - len(KEY)
+"""Characters of a key, a subject or an idempotency key."""
 CANCELLABLE = ("function", "followup", "notice")
 """Kinds of task that a tenant's server may have booked under a label."""
 
@@ -122,9 +129,8 @@ def checked(
     for name, label in (("key", key), ("subject", subject), ("idempotency_key", idempotency_key)):
         if label is None:
             continue
-        most = LONGEST_LABEL - len(KEY)
-        if not isinstance(label, str) or not 0 < len(label) <= most or "\0" in label:
-            raise BadBooking(f"{name} is a text of 1 to {most} characters: shorten it, or leave it out")
+        if not isinstance(label, str) or not 0 < len(label) <= LONGEST or not _is_storable(label):
+            raise BadBooking(f"{name} is a text of 1 to {LONGEST} characters: shorten it, or leave it out")
     if (in_ is None) == (at is None):
         raise BadBooking("give a time from now (in) or an instant (at), one of the two")
     return Run(
@@ -174,17 +180,48 @@ def _payload(given: object) -> Mapping[str, Any] | Sequence[Any]:
     if not isinstance(given, Mapping | list | tuple):
         raise BadBooking(f"the payload is an object or an array, not {type(given).__name__}: put it into one")
     try:
-        written = json.dumps(given, allow_nan=False, ensure_ascii=False)
+        written = json.dumps(given, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         size = len(written.encode())
-    except (TypeError, ValueError, RecursionError) as problem:
+    except UnicodeEncodeError as problem:
+        raise BadBooking("the payload holds half of a surrogate pair, which is no character: take it out") from problem
+    except RecursionError as problem:
+        raise BadBooking(_TOO_DEEP) from problem
+    except (TypeError, ValueError) as problem:
         raise BadBooking(f"the payload cannot be written as JSON: {problem}") from problem
-    if "\\u0000" in written:
-        raise BadBooking("the payload holds a zero byte, which no row can keep: take it out")
     if size > LARGEST_PAYLOAD:
         raise PayloadTooLarge(
             f"the payload is {size:,} bytes of JSON, and {LARGEST_PAYLOAD:,} may be kept: keep it with you and book its number"
         )
+    if holds_zero(written):
+        raise BadBooking("the payload holds a zero byte, which no row can keep: take it out")
+    if is_deep(written):
+        raise BadBooking(_TOO_DEEP)
     return json.loads(written)  # type: ignore[no-any-return]
+
+
+_TOO_DEEP = f"the payload is nested deeper than {DEEPEST} levels: make it flatter"
+_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
+_ZERO = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def holds_zero(written: str) -> bool:
+    """Tell whether JSON holds a zero byte; a backslash before the words u0000 is none."""
+    return _ZERO.search(written) is not None
+
+
+def is_deep(written: str) -> bool:
+    """Tell whether JSON is nested deeper than may be kept."""
+    depth = 0
+    for mark in re.findall(r"[\[\]{}]", _TEXT.sub("", written)):
+        depth += 1 if mark in "[{" else -1
+        if depth > DEEPEST:
+            return True
+    return False
+
+
+def _is_storable(label: str) -> bool:
+    """Tell whether a text can be kept: it has no zero byte, and no half of a surrogate pair."""
+    return "\0" not in label and not any("\ud800" <= one <= "\udfff" for one in label)
 
 
 class Deferred:
@@ -226,7 +263,7 @@ class Deferred:
         results: list[Booked | KeyReused | LimitReached | BadBooking | None] = []
         for booking in bookings:
             is_new = booking.idempotency_key is None or (booking.tenant, booking.idempotency_key) not in known
-            result: LimitReached | BadBooking | None = _untimely(booking, now) if is_new else None
+            result: LimitReached | BadBooking | None = untimely(booking.due, now) if is_new else None
             if is_new and result is None:
                 if active[booking.tenant] >= self._most:
                     result = LimitReached(
@@ -258,10 +295,9 @@ class Deferred:
 
         Raises BadBooking for a status that there is not, or a page that is none.
         """
-        known = ("active", "scheduled", "firing", "fired", "cancelled", "failed", "expired", "uncertain")
-        if status not in known:
-            raise BadBooking(f"there is no status {status[:40]!r}: give one of {', '.join(known)}")
-        for name, number, most in (("page", page, 1_000_000), ("per_page", per_page, LARGEST_PAGE)):
+        if status not in STATUSES:
+            raise BadBooking(f"there is no status {status[:40]!r}: give one of {', '.join(STATUSES)}")
+        for name, number, most in (("page", page, LAST_PAGE), ("per_page", per_page, LARGEST_PAGE)):
             if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
                 raise BadBooking(f"{name} is a number from 1 to {most:,}")
         states = ACTIVE if status == "active" else (status,)
@@ -349,8 +385,8 @@ class Deferred:
                 needs=found.needs,
                 parent=task,
             )
-            if (untimely := _untimely(booking, await self._clock.now(connection))) is not None:
-                raise untimely
+            if (problem := untimely(due, await self._clock.now(connection))) is not None:
+                raise problem
             (booked,) = _each(await book_each(connection, [booking], self._clock))
         self._signals.hint(DUE)
         return booked
@@ -381,14 +417,15 @@ def offers(paths: Collection[str], deployment: str | None) -> set[str]:
     return each if deployment is None else each | {f"{one}@{deployment}" for one in each}
 
 
-def _untimely(booking: Booking, now: datetime) -> BadBooking | None:
-    if not isinstance(booking.due, datetime):
+def untimely(due: datetime | timedelta, now: datetime) -> BadBooking | None:
+    """Return what is wrong with an instant: it is past, which is told with the present, or too far away."""
+    if not isinstance(due, datetime):
         return None
-    if booking.due <= now:
+    if due <= now:
         return BadBooking(
-            f"at is {booking.due:%Y-%m-%dT%H:%M:%SZ}, which is past: it is now {now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+            f"at is {due:%Y-%m-%dT%H:%M:%SZ}, which is past: it is now {now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
         )
-    if booking.due - now > LONGEST_LEAD:
+    if due - now > LONGEST_LEAD:
         return BadBooking(f"at is more than {LONGEST_LEAD.days} days away, the longest that can be booked")
     return None
 
@@ -405,6 +442,11 @@ def _one_of(**labels: str | None) -> dict[str, str]:
     if len(given) != 1:
         raise BadBooking(f"give exactly one of {', '.join(labels)}, not {' and '.join(given) or 'none'}")
     ((name, label),) = given.items()
-    if not isinstance(label, str) or not label or "\0" in label:
+    if not isinstance(label, str) or not label or not _is_storable(label):
         raise BadBooking(f"{name} is a text of at least one character")
+    if name == "key_prefix":
+        try:
+            find.beyond(label)
+        except ValueError as problem:
+            raise BadBooking(str(problem)) from problem
     return given

@@ -25,6 +25,7 @@ from scheduler import settle
 from scheduler.book import Booked
 from scheduler.cancel import Cancelled
 from scheduler.errors import TryAgain
+from scheduler.poller import storable
 from scheduler.scheduled import Send
 from scheduler.settle import End
 from scheduler.task import Task
@@ -100,10 +101,11 @@ class Functions:
                 return None
         try:
             path, payload = str(task.payload["path"]), task.payload["payload"]
+        except (KeyError, TypeError) as problem:
+            return End(task, "failed", error=f"what is kept of the run cannot be read: {_name(problem)}")
+        try:
             function = self.find(tenant, path)
             given = function.read(payload)
-        except KeyError as problem:
-            return End(task, "failed", error=f"what is kept of the run cannot be read: {problem} is missing")
         except (NoSuchFunction, BadInput) as problem:
             return End(task, "failed", error=str(problem))
         ctx = Context(
@@ -119,7 +121,7 @@ class Functions:
             async with asyncio.timeout(function.timeout.total_seconds()) as limit:
                 result = await function.call(given, ctx)
         except (Stop, GuardNotRun) as problem:
-            return End(task, "failed", error=f"{type(problem).__name__}: {problem}")
+            return End(task, "failed", error=storable(_name(problem)))
         except TimeoutError as problem:
             if not limit.expired():
                 raise
@@ -130,12 +132,16 @@ class Functions:
 def outcome_of(task: Task, result: object) -> str:
     """Return what is kept of a result; a run that has a result no row can keep has run all the same."""
     if isinstance(result, Mapping) and set(result) == {"skipped"} and isinstance(result["skipped"], str):
-        return f"skipped: {result['skipped'][:200]}"
+        return f"skipped: {storable(result['skipped'])[:200]}"
     try:
         return DONE + written(result)
     except ValueError as problem:
         log.warning("task %d of tenant %s has run; %s", task.id, task.tenant, problem)
         return DONE + "null"
+
+
+def _name(problem: Exception) -> str:
+    return f"{type(problem).__name__}: {problem}"
 
 
 @dataclass(frozen=True, slots=True)
