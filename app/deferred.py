@@ -32,10 +32,17 @@ LARGEST_PAYLOAD = 64 * 1024
 MOST_CANCELLED = 10_000
 """Runs that one cancel by a label may meet."""
 LARGEST_PAGE = 100
+LAST_PAGE = 1_000_000
+DEEPEST = 100
+"""Objects and arrays within each other in a payload or a result: what is read must be written again, however deep the caller stands."""
+STATUSES = ("active", "scheduled", "firing", "fired", "cancelled", "failed", "expired", "uncertain")
+"""What a list may be asked for; active is scheduled or firing."""
 CALLED = "function"
 """What a worker needs to call an address: nothing; so every worker has it."""
 KEY = "run:"
 """Begins the idempotency keys of deferred runs, which other kinds of task have too."""
+LONGEST = LONGEST_LABEL - len(KEY)
+"""Characters of a key, a subject or an idempotency key."""
 CANCELLABLE = ("function", "followup", "notice")
 """Kinds of task that a tenant's server may have booked under a label."""
 
@@ -122,9 +129,8 @@ def checked(
     for name, label in (("key", key), ("subject", subject), ("idempotency_key", idempotency_key)):
         if label is None:
             continue
-        most = LONGEST_LABEL - len(KEY)
-        if not isinstance(label, str) or not 0 < len(label) <= most or "\0" in label:
-            raise BadBooking(f"{name} is a text of 1 to {most} characters: shorten it, or leave it out")
+        if not isinstance(label, str) or not 0 < len(label) <= LONGEST or not _is_storable(label):
+            raise BadBooking(f"{name} is a text of 1 to {LONGEST} characters: shorten it, or leave it out")
     if (in_ is None) == (at is None):
         raise BadBooking("give a time from now (in) or an instant (at), one of the two")
     return Run(
@@ -172,17 +178,48 @@ def _payload(given: object) -> Mapping[str, Any] | Sequence[Any]:
     if not isinstance(given, Mapping | list | tuple):
         raise BadBooking(f"the payload is an object or an array, not {type(given).__name__}: put it into one")
     try:
-        written = json.dumps(given, allow_nan=False, ensure_ascii=False)
+        written = json.dumps(given, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
         size = len(written.encode())
-    except (TypeError, ValueError, RecursionError) as problem:
+    except UnicodeEncodeError as problem:
+        raise BadBooking("the payload holds half of a surrogate pair, which is no character: take it out") from problem
+    except RecursionError as problem:
+        raise BadBooking(_TOO_DEEP) from problem
+    except (TypeError, ValueError) as problem:
         raise BadBooking(f"the payload cannot be written as JSON: {problem}") from problem
-    if "\\u0000" in written:
-        raise BadBooking("the payload holds a zero byte, which no row can keep: take it out")
     if size > LARGEST_PAYLOAD:
         raise PayloadTooLarge(
             f"the payload is {size:,} bytes of JSON, and {LARGEST_PAYLOAD:,} may be kept: keep it with you and book its number"
         )
+    if holds_zero(written):
+        raise BadBooking("the payload holds a zero byte, which no row can keep: take it out")
+    if is_deep(written):
+        raise BadBooking(_TOO_DEEP)
     return json.loads(written)  # type: ignore[no-any-return]
+
+
+_TOO_DEEP = f"the payload is nested deeper than {DEEPEST} levels: make it flatter"
+_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
+_ZERO = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def holds_zero(written: str) -> bool:
+    """Tell whether JSON holds a zero byte; a backslash before the words u0000 is none."""
+    return _ZERO.search(written) is not None
+
+
+def is_deep(written: str) -> bool:
+    """Tell whether JSON is nested deeper than may be kept."""
+    depth = 0
+    for mark in re.findall(r"[\[\]{}]", _TEXT.sub("", written)):
+        depth += 1 if mark in "[{" else -1
+        if depth > DEEPEST:
+            return True
+    return False
+
+
+def _is_storable(label: str) -> bool:
+    """Tell whether a text can be kept: it has no zero byte, and no half of a surrogate pair."""
+    return "\0" not in label and not any("\ud800" <= one <= "\udfff" for one in label)
 
 
 class Deferred:
@@ -386,15 +423,15 @@ def check_time(due: datetime | timedelta, now: datetime, lead: timedelta) -> Non
 
 def check_page(status: str, page: int, per_page: int) -> None:
     """Raise BadBooking for a status that there is not, or a page that is none."""
-    known = ("active", "scheduled", "firing", "fired", "cancelled", "failed", "expired", "uncertain")
-    if status not in known:
-        raise BadBooking(f"there is no status {status[:40]!r}: give one of {', '.join(known)}")
-    for name, number, most in (("page", page, 1_000_000), ("per_page", per_page, LARGEST_PAGE)):
+    if status not in STATUSES:
+        raise BadBooking(f"there is no status {status[:40]!r}: give one of {', '.join(STATUSES)}")
+    for name, number, most in (("page", page, LAST_PAGE), ("per_page", per_page, LARGEST_PAGE)):
         if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
             raise BadBooking(f"{name} is a number from 1 to {most:,}")
 
 
 def _untimely(given: datetime | timedelta, now: datetime, lead: timedelta) -> BadBooking | None:
+    """Return what is wrong with a time: it is past, which is told with the present, or too far away."""
     due = given if isinstance(given, datetime) else now + given
     if due <= now and isinstance(given, datetime):
         return BadBooking(
@@ -418,6 +455,11 @@ def one_of(**labels: str | None) -> dict[str, str]:
     if len(given) != 1:
         raise BadBooking(f"give exactly one of {', '.join(labels)}, not {' and '.join(given) or 'none'}")
     ((name, label),) = given.items()
-    if not isinstance(label, str) or not label or "\0" in label:
+    if not isinstance(label, str) or not label or not _is_storable(label):
         raise BadBooking(f"{name} is a text of at least one character")
+    if name == "key_prefix":
+        try:
+            find.beyond(label)
+        except ValueError as problem:
+            raise BadBooking(str(problem)) from problem
     return given

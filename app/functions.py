@@ -20,7 +20,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from app.context import Context
-from app.deferred import LARGEST_PAYLOAD, PATH, BadBooking
+from app.deferred import DEEPEST, LARGEST_PAYLOAD, PATH, BadBooking, holds_zero, is_deep
 from scheduler.scheduled import LOCAL, Scheduler
 
 TIMEOUT = timedelta(minutes=5)
@@ -114,9 +114,12 @@ def written(result: object) -> str:
     if isinstance(result, BaseModel):
         result = result.model_dump(mode="json")
     try:
-        text = json.dumps(result, allow_nan=False, ensure_ascii=False)
-    except (TypeError, RecursionError) as problem:
+        text = json.dumps(result, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError) as problem:
         raise ValueError(f"its result cannot be written as JSON: {problem}") from problem
-    if len(text.encode()) > LARGEST_PAYLOAD or "\\u0000" in text:
-        raise ValueError(f"its result is larger than {LARGEST_PAYLOAD:,} bytes of JSON, or holds a zero byte")
+    if size > LARGEST_PAYLOAD or holds_zero(text) or is_deep(text):
+        raise ValueError(
+            f"its result is larger than {LARGEST_PAYLOAD:,} bytes of JSON, deeper than {DEEPEST} levels, or holds a zero byte"
+        )
     return text

@@ -31,7 +31,7 @@ from scheduler.book import Booked, book
 from scheduler.book import Booking as Scheduled
 from scheduler.cancel import Cancelled
 from scheduler.errors import TryAgain
-from scheduler.poller import DUE
+from scheduler.poller import DUE, storable
 from scheduler.scheduled import Send
 from scheduler.settle import End
 from scheduler.task import Task
@@ -114,10 +114,11 @@ class Functions:
                 return None
         try:
             path, payload = str(task.payload["path"]), task.payload["payload"]
+        except (KeyError, TypeError) as problem:
+            return End(task, "failed", error=f"what is kept of the run cannot be read: {_name(problem)}")
+        try:
             function = self.find(tenant, path)
             given = function.read(payload)
-        except KeyError as problem:
-            return End(task, "failed", error=f"what is kept of the run cannot be read: {problem} is missing")
         except (NoSuchFunction, BadInput) as problem:
             return End(task, "failed", error=str(problem))
         ctx = Context(
@@ -133,7 +134,7 @@ class Functions:
             async with asyncio.timeout(function.timeout.total_seconds()) as limit:
                 result = await function.call(given, ctx)
         except (Stop, GuardNotRun) as problem:
-            return End(task, "failed", error=f"{type(problem).__name__}: {problem}")
+            return End(task, "failed", error=storable(_name(problem)))
         except NotNow as problem:
             raise TryAgain(str(problem), problem.retry_after) from problem
         except OutsideError as problem:
@@ -153,8 +154,12 @@ def outcome_of(task: Task, result: object) -> str:
         log.warning("task %d of tenant %s has run; %s", task.id, task.tenant, problem)
         return DONE + "null"
     if isinstance(result, Mapping) and set(result) == {"skipped"} and isinstance(result["skipped"], str):
-        return f"skipped: {result['skipped'][:200]}"
+        return f"skipped: {storable(result['skipped'])[:200]}"
     return DONE + text
+
+
+def _name(problem: Exception) -> str:
+    return f"{type(problem).__name__}: {problem}"
 
 
 @dataclass(frozen=True, slots=True)

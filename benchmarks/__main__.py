@@ -18,6 +18,7 @@ from typing import Any
 from benchmarks import main_job, measures
 from benchmarks.big import big
 from benchmarks.contestants import NAMES
+from benchmarks.deferred import deferred
 from benchmarks.live import live
 from benchmarks.measures import Measure
 from benchmarks.page import page
@@ -78,6 +79,11 @@ MEASURES: dict[str, tuple[str, dict[str, float], Run]] = {
         {"rows": 100_000, "seconds": 60.0},
         lambda given: recurring(given.runs, given.rows, given.seconds),
     ),
+    "deferred": (
+        "cancelling many deferred runs while others book; booking over HTTP on ever more connections",
+        {"rows": 10_000, "others": 100_000, "bookings": 500, "seconds": 5.0},
+        lambda given: deferred(given.runs, given.rows, given.others, given.bookings, given.seconds),
+    ),
     "page": (
         "what the widget costs the page it stands on, in a slow browser; not run unless named: it needs a Chromium",
         {},
@@ -101,7 +107,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     named = parser.add_subparsers(dest="measure", metavar="MEASURE")
     for name, (told, options, _) in MEASURES.items():
         sub = named.add_parser(name, parents=[common], help=told, description=told)
-        if name not in ("live", "text", "visitors", "recurring", "page", "big"):
+        if name not in ("live", "text", "visitors", "recurring", "deferred", "page", "big"):
             sub.add_argument("--only", type=_names, default=list(NAMES), help="some of " + ",".join(NAMES))
         for option, default in options.items():
             sub.add_argument(f"--{option}", type=type(default), default=default)

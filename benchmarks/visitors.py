@@ -113,14 +113,15 @@ class Stream(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def serving(url: str, directory: Path) -> AsyncIterator[Service]:
-    """Run `vuelvo serve` on a database for as long as the block runs."""
+async def serving(url: str, directory: Path, **more: str) -> AsyncIterator[Service]:
+    """Run `vuelvo serve` on a database, with `more` in its environment, for as long as the block runs."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("VUELVO_")}
     environ |= {
         "PYTHONUNBUFFERED": "1",
         "VUELVO_DATABASE_URL": url,
         "VUELVO_SECRET_KEY": "a secret key for nothing but benchmarks",
         "VUELVO_PORT": "0",
+        **more,
     }
     vuelvo = Path(sys.executable).with_name("vuelvo")
     process = await asyncio.create_subprocess_exec(

@@ -24,8 +24,9 @@ class Problem(Exception):
     def response(self) -> Response:
         """Return the answer."""
         title = HTTPStatus(self.status).phrase
+        detail = self.detail.encode(errors="backslashreplace").decode()  # it may name what came in
         return JSONResponse(
-            {"type": self.kind, "title": title, "status": self.status, "detail": self.detail},
+            {"type": self.kind, "title": title, "status": self.status, "detail": detail},
             status_code=self.status,
             headers=self.headers,
             media_type="application/problem+json",

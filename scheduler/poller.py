@@ -291,9 +291,9 @@ class Poller:
                 if error is None:
                     await settle.give_back(connection, self._clock, task, delay=delay)
                 elif task.attempt < BUDGET or await settle.is_sending(connection, task):
-                    await settle.give_back(connection, self._clock, task, delay=delay, error=_storable(error))
+                    await settle.give_back(connection, self._clock, task, delay=delay, error=storable(error))
                 else:
-                    await settle.fail(connection, self._clock, task, _storable(error))
+                    await settle.fail(connection, self._clock, task, storable(error))
         except LostClaim:
             self._count("lease lost", task)
         except (SQLAlchemyError, OSError) as problem:
@@ -359,6 +359,6 @@ def _name(problem: BaseException) -> str:
     return type(problem).__name__
 
 
-def _storable(words: str) -> str:
+def storable(words: str) -> str:
     """Return an error's words as the database can keep them: whatever was thrown may quote whatever came in."""
     return words.encode("utf-8", "replace").decode().replace("\x00", "")[:500]

@@ -26,6 +26,8 @@ def read_duration(given: str | float) -> timedelta:
 
     Raises ValueError for what is not one or is negative, OverflowError for one of more than two million years.
     """
+    if not isinstance(given, str) and given > timedelta.max.total_seconds():
+        raise OverflowError(f"{given:g} seconds are more than a duration can be")
     words = f"{given:f}" if isinstance(given, float) and abs(given) < 1e-3 else str(given).strip().lower()
     if len(words) > 60:
         raise ValueError(f"{words[:60]!r}… is too long for a duration: {_EXAMPLES}")

@@ -9,6 +9,7 @@ from benchmarks import measures
 from benchmarks.__main__ import arguments, table
 from benchmarks.big import big
 from benchmarks.contestants import NAMES, find
+from benchmarks.deferred import deferred
 from benchmarks.live import live
 from benchmarks.measures import Measure
 from benchmarks.process import check_finished, filled
@@ -85,6 +86,13 @@ async def test_every_visitor_who_listens_hears_what_was_said(server: Server) -> 
     measured = {each.title.partition(": ")[2]: each.unit for each in await visitors(1, 12, 0.1, 3, 0, server)}
     assert measured["memory for each more"] == "KB"
     assert measured["from commit to browser, all at once: p95"] == "ms"
+
+
+async def test_runs_are_cancelled_while_others_book_and_are_booked_over_http(server: Server) -> None:
+    """A run raises unless each was cancelled, and each booking answered 202."""
+    measured = {each.title: set(each.figures) for each in await deferred(1, 30, 20, 10, 0.2, server)}
+    assert "cancel" in measured["30 deferred runs of one tenant, 20 of others, booking going on"]
+    assert {"1 connection", "32 connections"} <= measured["bookings over HTTP, 0.2 s of each"]
 
 
 async def test_long_texts_are_cut_for_both_networks() -> None:

@@ -1,12 +1,12 @@
 """`POST /v1/followups`: books into a conversation that there is what its assistant will come back with."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from app.api.access import Caller, read_as
-from app.api.functions import IDEMPOTENCY_KEY, booked_answer
+from app.api.functions import IDEMPOTENCY_KEY, booked_answer, said
 from app.deferred import KEY, BadBooking, check_time, checked
 from app.guards import Guards
 from scheduler.book import Booking, book
@@ -25,7 +25,7 @@ class FollowupBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
     conversation: Annotated[int, Field(gt=0, lt=2**63)] | None = None
     about: Annotated[str, Field(min_length=1, max_length=500)]
-    in_: str | float | None = None
+    in_: Annotated[str | float | None, Field(alias="in")] = None
     at: str | None = None
     is_work: bool = False
     """Whether there is something to find out first, rather than to remind of."""
@@ -33,13 +33,6 @@ class FollowupBody(BaseModel):
     key: str | None = None
     subject: str | None = None
     guards: Guards = []
-
-    @classmethod
-    def model_validate(cls, obj: Any, **how: Any) -> "FollowupBody":
-        """Take `in`, which is no name in Python."""
-        if isinstance(obj, dict):
-            obj = {("in_" if name == "in" else "in" if name == "in_" else name): value for name, value in obj.items()}
-        return super().model_validate(obj, **how)
 
 
 async def book_followup(caller: Caller) -> Response:
@@ -52,7 +45,7 @@ async def book_followup(caller: Caller) -> Response:
         at=body.at,
         key=body.key,
         subject=body.subject,
-        idempotency_key=caller.request.headers.get(IDEMPOTENCY_KEY),
+        idempotency_key=said(caller.request, IDEMPOTENCY_KEY),
     )
     if body.conversation is None:
         raise BadBooking("conversation: a follow-up comes back to the conversation that it is booked into; name one")

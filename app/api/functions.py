@@ -5,7 +5,10 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
+from pydantic import ConfigDict
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from typing_extensions import TypedDict  # pydantic needs this one below Python 3.12
 
 from app.api.access import Caller, read_any
 from app.deferred import BadBooking, DeferError, checked
@@ -22,6 +25,16 @@ SCHEDULE_IN, SCHEDULE_AT = "vuelvo-schedule-in", "vuelvo-schedule-at"
 KEY, SUBJECT, PIN, CHANNEL = "vuelvo-key", "vuelvo-subject", "vuelvo-pin-deployment", "vuelvo-channel"
 IDEMPOTENCY_KEY = "idempotency-key"
 CHANNELS = ("web", "telegram", "whatsapp")
+CLOSED = ConfigDict(extra="forbid")
+
+
+class BookedShown(TypedDict):
+    """A booking. `scheduled_at` is UTC."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    id: int
+    scheduled_at: str
+    idempotent_replay: bool
 
 
 async def call_or_book(caller: Caller) -> Response:
@@ -32,14 +45,13 @@ async def call_or_book(caller: Caller) -> Response:
         run = checked(
             path,
             payload,
-            in_=headers.get(SCHEDULE_IN),
-            at=headers.get(SCHEDULE_AT),
-            key=headers.get(KEY),
-            subject=headers.get(SUBJECT),
-            idempotency_key=headers.get(IDEMPOTENCY_KEY),
+            in_=said(caller.request, SCHEDULE_IN),
+            at=said(caller.request, SCHEDULE_AT),
+            key=said(caller.request, KEY),
+            subject=said(caller.request, SUBJECT),
+            idempotency_key=said(caller.request, IDEMPOTENCY_KEY),
         )
-        booked = await caller.functions.book(caller.tenant, run, pin=_is_pinned(headers.get(PIN)))
-        return booked_answer(booked)
+        return booked_answer(await caller.functions.book(caller.tenant, run, pin=_is_pinned(headers.get(PIN))))
     for name in (KEY, SUBJECT, PIN):
         if name in headers:
             raise BadBooking(f"{name} belongs to a booking: say when, with {SCHEDULE_IN} or {SCHEDULE_AT}")
@@ -67,10 +79,31 @@ async def call_or_book(caller: Caller) -> Response:
         raise Problem(500, f"The function at {path} raised an error; the service's log says which.") from problem
 
 
-def booked_answer(booked: Booked, **more: object) -> Response:
+def booked_answer(done: Booked) -> Response:
     """Return 202 for what is booked, 200 for what was booked before under the same idempotency key."""
-    told = {"id": booked.id, "scheduled_at": instant(booked.due_at), "idempotent_replay": booked.replay, **more}
-    return JSONResponse(told, status_code=200 if booked.replay else 202)
+    return JSONResponse(booked(done), status_code=200 if done.replay else 202)
+
+
+def booked(done: Booked) -> BookedShown:
+    """Return a booking as the API shows it."""
+    return {"id": done.id, "scheduled_at": instant(done.due_at), "idempotent_replay": done.replay}
+
+
+def said(request: Request, name: str) -> str | None:
+    """Return what a header says: clients write it in UTF-8 or in Latin-1, and a label must be the same in a body.
+
+    Raises BadBooking for a header that comes twice.
+    """
+    values = request.headers.getlist(name)
+    if len(values) > 1:
+        raise BadBooking(f"{name} comes {len(values)} times: send it once")
+    if not values:
+        return None
+    raw = values[0].encode("latin-1")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return values[0]
 
 
 def instant(at: datetime) -> str:

@@ -3,6 +3,7 @@
 from starlette.routing import Route
 
 from app.api.access import Answer, endpoint
+from app.api.description import Description
 from app.api.followups import book_followup
 from app.api.functions import call_or_book
 from app.api.tasks import cancel_tasks, get_task, list_tasks, reschedule_task
@@ -22,6 +23,9 @@ ENDPOINTS: tuple[tuple[str, str, str, Answer], ...] = (
 def api_routes(functions: Functions) -> list[Route]:
     """Return the routes of a tenant's server."""
     return [
-        Route(address, endpoint(functions, scope, answer), methods=[method])
-        for method, address, scope, answer in ENDPOINTS
+        *(
+            Route(address, endpoint(functions, scope, answer), methods=[method])
+            for method, address, scope, answer in ENDPOINTS
+        ),
+        Route("/openapi.json", Description(functions, ENDPOINTS).answer),
     ]

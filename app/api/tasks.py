@@ -1,12 +1,15 @@
 """`/v1/tasks`: what is booked, found, looked at, cancelled and moved."""
 
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
+from typing_extensions import TypedDict  # pydantic needs this one below Python 3.12
 
 from app.api.access import Caller, read_as
-from app.api.functions import as_json, booked_answer, instant
+from app.api.functions import CLOSED, BookedShown, as_json, booked, instant
 from app.context import DONE
 from app.deferred import CANCELLABLE, BadBooking, NoSuchTask, checked
 from scheduler.find import Found
@@ -14,6 +17,8 @@ from scheduler.find import Found
 BY = "the API"
 """Who cancels, in a task's story."""
 LARGEST_ID = 2**63 - 1
+QUERY = ("function", "key", "subject", "status", "page", "per_page")
+"""What a list may be asked for."""
 
 
 class CancelBody(BaseModel):
@@ -30,25 +35,81 @@ class RescheduleBody(BaseModel):
     """When instead: `in` a duration or seconds from now, or `at` an instant."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    in_: str | float | None = None
+    in_: Annotated[str | float | None, Field(alias="in")] = None
     at: str | None = None
 
-    @classmethod
-    def model_validate(cls, obj: Any, **how: Any) -> "RescheduleBody":
-        """Take `in`, which is no name in Python."""
-        if isinstance(obj, dict):
-            obj = {("in_" if name == "in" else "in" if name == "in_" else name): value for name, value in obj.items()}
-        return super().model_validate(obj, **how)
+
+# What is answered, as app/api/description.py describes it.
+
+
+class TaskShown(TypedDict):
+    """A task. `result` is what its function returned; `error` is the last, of a run that is tried again too."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    id: int
+    kind: str
+    function: str | None
+    status: str
+    hold: str | None
+    scheduled_at: str
+    created_at: str
+    ended_at: str | None
+    attempt: int
+    key: str | None
+    subject: str | None
+    deployment: str | None
+    conversation: int | None
+    outcome: str | None
+    result: Any
+    error: str | None
+
+
+class TaskWhole(TaskShown):
+    """A task with its payload."""
+
+    payload: Any
+
+
+class TaskPage(TypedDict):
+    """Some of the tasks, and how many there are in all."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    data: list[TaskShown]
+    total: int
+    page: int
+    per_page: int
+
+
+class CancelledShown(TypedDict):
+    """Each task that was met is in one of the two: `raced` is being performed already."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    cancelled: list[int]
+    raced: list[int]
+
+
+class WouldCancelShown(TypedDict):
+    """What a dry run answers."""
+
+    __pydantic_config__ = CLOSED  # type: ignore[misc]
+    would_cancel_count: int
+
+
+class MovedShown(BookedShown):
+    """The new booking, and the task that was cancelled for it."""
+
+    cancelled: int
 
 
 async def list_tasks(caller: Caller) -> Response:
     """Answer a page of the tenant's tasks."""
     asked = caller.request.query_params
-    unknown = sorted(set(asked) - {"function", "key", "subject", "status", "page", "per_page"})
+    unknown = sorted(set(asked) - set(QUERY))
     if unknown:
-        raise BadBooking(
-            f"there is no parameter {unknown[0][:40]!r}: use function, key, subject, status, page, per_page"
-        )
+        raise BadBooking(f"there is no parameter {unknown[0][:40]!r}: use {', '.join(QUERY)}")
+    for name, times in Counter(name for name, _ in asked.multi_items()).items():
+        if times > 1:
+            raise BadBooking(f"{name} comes {times} times: give it once")
     found = await caller.functions.deferred.find(
         caller.tenant.tenant,
         status=asked.get("status", "active"),
@@ -59,20 +120,17 @@ async def list_tasks(caller: Caller) -> Response:
         per_page=_number("per_page", asked.get("per_page", "20")),
         kinds=CANCELLABLE,
     )
-    return JSONResponse(
-        {
-            "data": [told(one) for one in found.data],
-            "total": found.total,
-            "page": found.page,
-            "per_page": found.per_page,
-        }
+    shown = TaskPage(
+        data=[told(one) for one in found.data], total=found.total, page=found.page, per_page=found.per_page
     )
+    return JSONResponse(shown)
 
 
 async def get_task(caller: Caller) -> Response:
     """Answer one task, with its payload."""
     found = await caller.functions.deferred.get(caller.tenant.tenant, _id(caller))
-    return JSONResponse({**told(found), "payload": found.payload.get("payload") if found.kind == "function" else None})
+    payload = _kept(found).get("payload") if found.kind == "function" else None
+    return JSONResponse(TaskWhole(**told(found), payload=payload))
 
 
 async def cancel_tasks(caller: Caller) -> Response:
@@ -81,9 +139,9 @@ async def cancel_tasks(caller: Caller) -> Response:
     deferred, tenant = caller.functions.deferred, caller.tenant.tenant
     if body.dry_run:
         count = await deferred.would_cancel(tenant, subject=body.subject, key=body.key, key_prefix=body.key_prefix)
-        return JSONResponse({"would_cancel_count": count})
+        return JSONResponse(WouldCancelShown(would_cancel_count=count))
     done = await deferred.cancel(tenant, subject=body.subject, key=body.key, key_prefix=body.key_prefix, by=BY)
-    return JSONResponse({"cancelled": list(done.cancelled), "raced": list(done.raced)})
+    return JSONResponse(CancelledShown(cancelled=list(done.cancelled), raced=list(done.raced)))
 
 
 async def reschedule_task(caller: Caller) -> Response:
@@ -91,17 +149,17 @@ async def reschedule_task(caller: Caller) -> Response:
     task = _id(caller)
     body = await read_as(caller.request, RescheduleBody)
     due = checked("/", None, in_=body.in_, at=body.at).due
-    booked = await caller.functions.deferred.reschedule(caller.tenant.tenant, task, due, caller.tenant.limits, by=BY)
-    return booked_answer(booked, cancelled=task)
+    moved = await caller.functions.deferred.reschedule(caller.tenant.tenant, task, due, caller.tenant.limits, by=BY)
+    return JSONResponse(MovedShown(**booked(moved), cancelled=task), status_code=202)
 
 
-def told(found: Found) -> dict[str, Any]:
+def told(found: Found) -> TaskShown:
     """Return a task as the API shows it."""
     is_done = found.outcome is not None and found.outcome.startswith(DONE)
     return {
         "id": found.id,
         "kind": found.kind,
-        "function": found.payload.get("path") if found.kind == "function" else None,
+        "function": _path(found),
         "status": found.state,
         "hold": found.hold,
         "scheduled_at": instant(found.booked_for),
@@ -116,6 +174,15 @@ def told(found: Found) -> dict[str, Any]:
         "result": as_json(str(found.outcome).removeprefix(DONE)) if is_done else None,
         "error": found.error,
     }
+
+
+def _kept(found: Found) -> Mapping[str, Any]:
+    return found.payload if isinstance(found.payload, Mapping) else {}  # a row that was damaged is shown all the same
+
+
+def _path(found: Found) -> str | None:
+    path = _kept(found).get("path")
+    return path if found.kind == "function" and isinstance(path, str) else None
 
 
 def _id(caller: Caller) -> int:

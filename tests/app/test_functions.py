@@ -115,8 +115,10 @@ async def a_key(database: Database, tenant: str, *scopes: str) -> str:
 
 
 @asynccontextmanager
-async def serving(database: Database, directory: Path, clock: MovableClock, **more: Any) -> AsyncIterator[Server]:
-    shop = Shop()
+async def serving(
+    database: Database, directory: Path, clock: MovableClock, shop: Shop | None = None, **more: Any
+) -> AsyncIterator[Server]:
+    shop = shop or Shop()
     async with (
         a_house(database, directory, clock=clock, app=shop.app, **more) as house,
         calling(application(house.run)) as http,

@@ -8,7 +8,7 @@ Where a statement of its own is at stake it is two steps: the one in which it be
 committed before, and the one in which it goes on. It stops between them at a gate, a policy on the table that waits for a
 lock of ours before it lets the first row be seen.
 
-The pairs of programs below have 1,754 orders in all, and each is run.
+The pairs of programs below have 1,992 orders in all, and each is run.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler import recovery, settle
 from scheduler.book import Booking, book
-from scheduler.cancel import cancel
+from scheduler.cancel import cancel, cancel_labelled
 from scheduler.claim import PATIENCE, claim
 from scheduler.clock import MovableClock
 from scheduler.errors import LostClaim
@@ -41,15 +41,16 @@ from scheduler.task import Pool, Task
 from store import messages
 from store.database import Database
 from tests.support.claims import LEASE
-from tests.support.factories import a_conversation, a_followup, a_turn
+from tests.support.factories import a_conversation, a_followup, a_tenant, a_turn
 from tests.support.interleave import Step, interleave, is_done, orders
 
 SECOND = timedelta(seconds=1)
+SUBJECT, NEEDS = "user_ana", "function:/run"
 
 LOOK = """
 select t.id, t.conversation, t.kind, t.state, t.lane, t.hold, t.due_at, t.booked_for > t.created_at as is_timed, t.fence,
-       t.lease_until, t.cancel_requested, c.lane_task, c.lane_fence
-  from tasks t join conversations c on c.bucket = t.bucket and c.tenant = t.tenant and c.id = t.conversation
+       t.lease_until, t.cancel_requested, t.needs, c.lane_task, c.lane_fence
+  from tasks t left join conversations c on c.bucket = t.bucket and c.tenant = t.tenant and c.id = t.conversation
  order by t.id
 """
 KEEP = [f"create unlogged table kept_{table} as table {table}" for table in ("conversations", "tasks", "task_events")]
@@ -201,7 +202,7 @@ class World:
 
     def check_lanes(self) -> None:
         """In each conversation at most one speaks, and its lane names that one, or nobody."""
-        for talk in {row.conversation for row in self.rows.values()}:
+        for talk in {row.conversation for row in self.rows.values()} - {None}:
             here = [row for row in self.rows.values() if row.conversation == talk]
             speaking = [(row.id, row.fence) for row in here if row.state == "firing" and row.lane]
             assert [(here[0].lane_task, here[0].lane_fence)] == (speaking or [(None, None)])
@@ -213,7 +214,10 @@ class World:
             row
             for row in self.rows.values()
             if row.state == "scheduled" and row.hold is None and row.due_at <= now and row.lane == (pool == "speak")
+            if (row.needs is not None) == (pool == "application")
         ]
+        if pool == "application":
+            return {row.id for row in due}
         if pool != "speak":
             return {row.id for row in due if row.is_timed == (pool == "timed")}
         firsts: dict[int, int] = {}
@@ -341,7 +345,7 @@ def claims(pool: Pool, limit: int = 10) -> Do:
     async def step(world: World, me: Session) -> None:
         me.is_open = me.is_claiming = True
         could, is_alone, before = world.could_be_claimed(pool), not world.other(me).is_open, world.rows
-        claimed = await claim(me.connection, world.clock, me.name, LEASE, pool, limit)
+        claimed = await claim(me.connection, world.clock, me.name, LEASE, pool, limit, offers=[NEEDS])
         me.is_claiming = False
         ids = {task.id for task in claimed}
         assert ids <= could, "a younger one is claimed before its elder, or what is not to be claimed at all"
@@ -453,6 +457,31 @@ def cancels(*places: int) -> Do:
     return step
 
 
+async def cancel_label(world: World, me: Session) -> None:
+    me.is_open = True
+    done = await cancel_labelled(me.connection, world.clock, "acme", subject=SUBJECT, kinds=["function"])
+    assert not set(done.cancelled) & set(done.raced)
+    for event, ids in (("cancelled", done.cancelled), ("cancel requested", done.raced)):
+        for task in ids:
+            fence = await me.connection.scalar(text("select fence from tasks where id = :id"), {"id": task})
+            me.tells(task, event, fence)
+
+
+async def commit_cancel(world: World, me: Session) -> None:
+    """Commit, and see that the cancel has met whatever was booked under the label."""
+    await commit(world, me)
+    for row in world.rows.values():
+        assert row.state in ENDS or row.cancel_requested, "a cancel by a label has overlooked one"
+
+
+@with_claim
+async def begin_to_run(world: World, me: Session, task: Task) -> None:
+    if me.is_cancelled:
+        await settle.cancel(me.connection, world.clock, task)
+        me.settled = task
+        me.tells(task.id, "cancelled", task.fence)
+
+
 async def recover(world: World, me: Session) -> None:
     me.is_open = True
     dead = [row for row in world.rows.values() if row.lease_until is not None and row.lease_until < world.clock.at]
@@ -507,7 +536,10 @@ CLAIM = (claims("speak"), commit)
 CLAIM_ONE = (claims("speak", limit=1), commit)
 CLAIM_TO_WRITE = (claims("timed"), commit)
 CLAIM_ONE_TO_WRITE = (claims("timed", limit=1), commit)
+CLAIM_TO_RUN = (claims("application"), commit)
 DELIVER = (deliver, commit)
+RUN = (look, begin_to_run, commit, deliver, commit)
+CANCEL_LABEL = (cancel_label, commit_cancel)
 SAY = (look, say, deliver, commit)
 BOOK_AND_DELIVER = (book_on, deliver, commit)
 OPEN_DOOR = (look, open_door, commit)
@@ -551,6 +583,18 @@ def followups(count: int) -> Given:
             booked = await a_followup(connection, world.clock, world.talks[0], due=(number + 1) * SECOND)
             world.tasks.append(booked.id)
         world.clock.move(count * SECOND)
+
+    return given
+
+
+def functions(count: int) -> Given:
+    """So many runs of a function, all under one label, all due."""
+
+    async def given(world: World, connection: AsyncConnection) -> None:
+        await a_tenant(connection)
+        for _ in range(count):
+            run = Booking("acme", "function", timedelta(), subject=SUBJECT, needs=NEEDS)
+            world.tasks.append((await book(connection, world.clock, run)).id)
 
     return given
 
@@ -772,6 +816,33 @@ PAIRS = {
         CLAIM + RECOVER + DELIVER,
         {"fired scheduled", "scheduled fired"},
         a_before=CLAIM_TO_WRITE + LEASE_RUNS_OUT,
+    ),
+    "functions are cancelled by their label while they are claimed": Pair(
+        functions(2),
+        CLAIM_TO_RUN + DELIVER,
+        in_two(CANCEL_LABEL) + CLAIM_TO_RUN,
+        {"cancelled cancelled", "fired firing", "firing firing"},
+    ),
+    "functions are cancelled by their label while they begin": Pair(
+        functions(2),
+        RUN,
+        in_two(CANCEL_LABEL),
+        {"cancelled firing", "fired firing"},
+        a_before=CLAIM_TO_RUN,
+    ),
+    "a function is given back while it is cancelled by its label": Pair(
+        functions(2),
+        GIVE_BACK,
+        in_two(CANCEL_LABEL) + CLAIM_TO_RUN,
+        {"cancelled firing"},
+        a_before=CLAIM_TO_RUN,
+    ),
+    "a function whose worker died is cancelled by its label": Pair(
+        functions(1),
+        RECOVER + CLAIM_TO_RUN,
+        in_two(CANCEL_LABEL),
+        {"cancelled", "firing"},
+        b_before=CLAIM_TO_RUN + LEASE_RUNS_OUT,
     ),
 }
 
