@@ -17,8 +17,9 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.context import Booking, CancelledRuns, Context, Deferral, Deferrals
-from app.deferred import Run, check_page, one_of, untimely
+from app.deferred import Run, check_page, check_time, one_of
 from scheduler.cancel import Cancelled
+from scheduler.limits import LimitsSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,6 @@ class _Recorder:
         pass
 
     def _booked(self, due: datetime | timedelta, *, is_replay: bool = False) -> Booking:
-        if (wrong := untimely(due, self._mock.now)) is not None:
-            raise wrong
+        check_time(due, self._mock.now, LimitsSection().lead)
         at = due if isinstance(due, datetime) else self._mock.now + due
         return Booking(next(self._numbers), at, is_replay)

@@ -27,7 +27,7 @@ from benchmarks.measures import Measure
 from benchmarks.server import Server, own_server
 from benchmarks.visitors import serving
 from scheduler.clock import Clock
-from scheduler.limits import MOST_ACTIVE
+from scheduler.limits import MOST_ACTIVE, LimitsSection
 from store import api_keys, tenants
 from store.database import Database, bucket_of
 from store.migrate import migrate
@@ -90,14 +90,14 @@ async def _filled(url: str, rows: int, others: int) -> AsyncIterator[Database]:
 
 
 async def _cancel(database: Database, rows: int) -> dict[str, float]:
-    deferred = Deferred(database, Clock(), Signals(database), 10**9)
+    deferred = Deferred(database, Clock(), Signals(database))
     waits: list[float] = []
     has_booked = asyncio.Event()
 
     async def go_on_booking() -> None:
         while True:
             began = time.perf_counter()
-            await deferred.book(BOOKER, _a_run(), is_called=False)
+            await deferred.book(BOOKER, _a_run(), LimitsSection(active=1_000_000), is_called=False)
             waits.append(_since(began))
             has_booked.set()
 

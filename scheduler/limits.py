@@ -14,6 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from scheduler.when import LONGEST_LEAD
 from store.database import bucket_of, sql
 
+MOST_ACTIVE = 1_000
+"""Deferred runs that one tenant may have booked at a time, unless it is given another limit."""
 MOST_LEAD = timedelta(days=3650)
 """The furthest that any tenant may be allowed to book ahead."""
 
@@ -21,7 +23,7 @@ MOST_LEAD = timedelta(days=3650)
 class LimitsSection(BaseModel, extra="forbid", frozen=True):
     """What one tenant's servers may book: the `limits` of its file."""
 
-    active: Annotated[int, Field(ge=0, le=1_000_000)] = 1_000
+    active: Annotated[int, Field(ge=0, le=1_000_000)] = MOST_ACTIVE
     """Deferred runs that are scheduled or firing at a time."""
     lead_days: Annotated[int, Field(ge=1, le=MOST_LEAD.days)] = LONGEST_LEAD.days
     """Days ahead for which one may be booked."""

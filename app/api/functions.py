@@ -5,7 +5,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, with_config
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from typing_extensions import TypedDict  # pydantic needs this one below Python 3.12
@@ -28,10 +28,10 @@ CHANNELS = ("web", "telegram", "whatsapp")
 CLOSED = ConfigDict(extra="forbid")
 
 
+@with_config(CLOSED)
 class BookedShown(TypedDict):
     """A booking. `scheduled_at` is UTC."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
     id: int
     scheduled_at: str
     idempotent_replay: bool

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,14 +20,14 @@ BOOK = "/v1/functions/send-followup"
 
 
 @asynccontextmanager
-async def two_processes(url: str, directory: Path, clock: MovableClock) -> AsyncIterator[list[Server]]:
+async def two_processes(url: str, directory: Path, clock: MovableClock, **more: Any) -> AsyncIterator[list[Server]]:
     """Two services on one database, each with a pool of its own, as two processes have."""
     async with AsyncExitStack() as stack:
         servers = []
         for _ in range(2):
             database = Database(url)
             stack.push_async_callback(database.close)
-            servers.append(await stack.enter_async_context(serving(database, directory, clock)))
+            servers.append(await stack.enter_async_context(serving(database, directory, clock, **more)))
         yield servers
 
 
@@ -70,12 +71,11 @@ async def test_of_two_payloads_under_one_idempotency_key_at_two_processes_one_is
 
 
 async def test_never_more_are_booked_than_may_be_while_two_processes_book_cancel_and_move(
-    database_url: str, tmp_path: Path, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+    database_url: str, tmp_path: Path, clock: MovableClock
 ) -> None:
     drawn, most, seen = random.Random(7), 8, list[int]()
-    async with two_processes(database_url, tmp_path, clock) as servers:
-        for server in servers:
-            monkeypatch.setattr(server.house.run.functions.deferred, "_most", most)
+    few: dict[str, Any] = {"config": {"limits": {"active": most}}}
+    async with two_processes(database_url, tmp_path, clock, **few) as servers:
 
         async def book(number: int) -> int:
             server = servers[number % 2]

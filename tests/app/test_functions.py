@@ -236,7 +236,7 @@ async def test_of_fifty_requests_with_one_idempotency_key_one_books(server: Serv
 async def test_the_last_place_is_given_once_and_what_has_ended_takes_none(
     database: Database, tmp_path: Path, clock: MovableClock
 ) -> None:
-    few = {"config": {"limits": {"active": 10}}}
+    few: dict[str, Any] = {"config": {"limits": {"active": 10}}}
     async with serving(database, tmp_path, clock, **few) as server, serving(database, tmp_path, clock, **few) as second:
 
         def book(at: Server, key: str) -> Any:

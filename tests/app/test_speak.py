@@ -96,6 +96,9 @@ class Line:
     async def fill(self, purpose: str, language: str, words: Mapping[str, str]) -> Filled | NotSent | Rejected:
         return Rejected("it has no templates")
 
+    async def check(self, filled: Filled) -> Filled | NotSent | Rejected:
+        return Rejected("it has no templates")
+
     def remedy(self, code: int | None) -> Remedy:
         return "none"
 

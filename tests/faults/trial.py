@@ -237,6 +237,9 @@ class Witness:
     async def fill(self, purpose: str, language: str, words: Mapping[str, str]) -> Filled | NotSent | Rejected:
         return await self.line.fill(purpose, language, words)
 
+    async def check(self, filled: Filled) -> Filled | NotSent | Rejected:
+        return await self.line.check(filled)
+
     def remedy(self, code: int | None) -> Remedy:
         return self.line.remedy(code)
 

@@ -7,7 +7,7 @@ the order of every statement and commit.
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -25,6 +25,7 @@ from scheduler.book import Booked
 from scheduler.cancel import Cancelled
 from scheduler.claim import claim
 from scheduler.clock import MovableClock
+from scheduler.limits import LimitsSection
 from scheduler.poller import Poller
 from store.database import Database
 from tests.support.claims import LEASE
@@ -113,14 +114,17 @@ class Trial:
             cancelled_at.append(theatre.steps)
             return done
 
-        actors = {"worker": self._work("worker", drawn.choice([1, 3, 5])), "cancel": cancel()}
+        actors: dict[str, Awaitable[object]] = {
+            "worker": self._work("worker", drawn.choice([1, 3, 5])),
+            "cancel": cancel(),
+        }
         if drawn.random() < 0.4:
             actors["another worker"] = self._work("another worker", 5)
         if drawn.random() < 0.4:
             actors["recovery"] = self._recover()
         moved = drawn.choice(mine) if drawn.random() < 0.5 else None
         if moved is not None:
-            actors["move"] = deferred.reschedule(TENANT, moved, HOUR, by="the test")
+            actors["move"] = deferred.reschedule(TENANT, moved, HOUR, LimitsSection(), by="the test")
         if drawn.random() < 0.2:
             actors["another cancel"] = deferred.cancel(TENANT, subject=LABEL, by="the test")
         theatre.database.stage = stage = Stage(self.seed, theatre.observer)
@@ -141,7 +145,7 @@ class Trial:
 
     async def _book(self, subject: str, drawn: random.Random) -> int:
         run = Run("/run", drawn.choice([timedelta(), HOUR]), {}, subject=subject)
-        booked = await self.theatre.house.run.functions.deferred.book(TENANT, run, is_called=False)
+        booked = await self.theatre.house.run.functions.deferred.book(TENANT, run, LimitsSection(), is_called=False)
         self.theatre.ways[booked.id] = drawn.choice(WAYS)
         return booked.id
 

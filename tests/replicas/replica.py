@@ -52,7 +52,7 @@ async def main(url: str, name: str, tasks: int, seed: int) -> None:
         scheduler.perform,
         interval=POLL,
         lease=timedelta(seconds=3),
-        offers=scheduler.offers,
+        offers=lambda: scheduler.offers,
         on_lost=scheduler.lose,
     )
     await scheduler.start(Engine(database, Clock(), signals, 2 * POLL))

@@ -33,7 +33,7 @@ async def do_cancel(database: Database, clock: Clock, *ids: int, tenant: str = "
 
 
 async def do_cancel_labelled(
-    database: Database, clock: Clock, *, tenant: str = "acme", by: str | None = None, **chosen: str
+    database: Database, clock: Clock, *, tenant: str = "acme", by: str | None = None, **chosen: Any
 ) -> Cancelled:
     """Cancel, after a count that tells how many it will be."""
     async with database.transaction() as connection:

@@ -84,7 +84,7 @@ async def a_replica(
         scheduler.perform,
         name=name,
         interval=MINUTE,
-        offers=scheduler.offers,
+        offers=lambda: scheduler.offers,
         on_lost=scheduler.lose,
     )
     await scheduler.start(Engine(database, clock, signals, GRACE))

@@ -140,6 +140,9 @@ class Phone:
     async def fill(self, purpose: str, language: str, words: Mapping[str, str]) -> Filled | NotSent | Rejected:
         raise AssertionError("its window is open")
 
+    async def check(self, filled: Filled) -> Filled | NotSent | Rejected:
+        raise AssertionError("nobody has chosen one")
+
     def remedy(self, code: int | None) -> Remedy:
         return "none"
 
@@ -191,6 +194,9 @@ class WhatsAppPhone(Phone):
 
     async def fill(self, purpose: str, language: str, words: Mapping[str, str]) -> Filled | NotSent | Rejected:
         return await self.channel.fill(purpose, language, words)
+
+    async def check(self, filled: Filled) -> Filled | NotSent | Rejected:
+        return await self.channel.check(filled)
 
     def assess(self, origin: Origin, due: datetime, now: datetime) -> Reach:
         return self.channel.assess(origin, due, now)
