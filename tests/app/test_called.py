@@ -165,9 +165,9 @@ async def test_no_call_is_made_before_a_retry_after_is_over(shop: Shop) -> None:
     shop.there.answers = [answer(503, b"", retry_after="3600"), answer(200, b"7")]
     task = await shop.books()
     await shop.comes_back(task)
-    await shop.server.fires(timedelta(minutes=59))
-    assert len(shop.there.requests) == 1
-    await shop.server.fires(2 * MINUTE)
+    found = await shop.server.house.until_state(task, "scheduled")
+    assert found.due_at == shop.server.clock.at + timedelta(hours=1)
+    await shop.server.fires(timedelta(hours=1))
     await shop.server.house.until_state(task, "fired")
     assert len(shop.there.requests) == 2
 
@@ -264,6 +264,13 @@ async def test_called_at_once_it_is_called_now_and_its_answer_given(shop: Shop) 
     assert (verify_webhook("standard", request.body, request.headers, SECRET).id or "").startswith("call:")
     assert [name for name in request.headers if name.startswith("vuelvo-")] == ["vuelvo-attempt"]
     assert (await shop.server.get("/v1/tasks"))["total"] == 0
+
+
+@pytest.mark.parametrize("body", [b"fine", b'"\\u0000"', b'"\\ud800"', b"NaN", b"[" * 60_000])
+async def test_what_is_no_json_that_can_be_given_on_is_given_as_none(shop: Shop, body: bytes) -> None:
+    shop.there.answers = [answer(200, body)]
+    called = await shop.server.call("/v1/functions/check-cart", CART)
+    assert (called.status_code, called.json()) == (200, None)
 
 
 @pytest.mark.parametrize(

@@ -219,9 +219,13 @@ async def test_this_machine_is_inside_unless_a_test_says_otherwise(server: Elsew
     outside.close()
 
 
-async def test_the_next_address_is_tried_where_one_takes_no_connection(server: Elsewhere) -> None:
-    server.addresses = [["127.0.0.2", "127.0.0.3", "127.0.0.1"]]
+@pytest.mark.parametrize(
+    "found", ["127.0.0.2 127.0.0.3 127.0.0.1", "127.0.0.1 127.0.0.2", "127.0.0.2 127.0.0.1 127.0.0.3"]
+)
+async def test_the_next_address_is_tried_where_one_takes_no_connection(server: Elsewhere, found: str) -> None:
+    server.addresses = [found.split()]
     assert (await call(server.outside())).status == 200
+    assert len(server.requests) == 1
 
 
 async def test_a_host_that_is_not_found_may_be_there_later() -> None:
