@@ -146,7 +146,8 @@ def _delay(given: str | float | timedelta) -> timedelta:
     if isinstance(given, bool) or not isinstance(given, str | int | float):
         raise BadBooking(f"in is a duration such as 24h, or a number of seconds, not {type(given).__name__}")
     try:
-        return duration(given, limits.MOST_LEAD)
+        # Whatever is longer is refused as it is booked, by the tenant's own limit.
+        return min(duration(given, timedelta.max), limits.MOST_LEAD + timedelta(days=1))
     except BadTime as problem:
         raise BadBooking(str(problem)) from problem
 

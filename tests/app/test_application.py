@@ -42,8 +42,16 @@ def test_an_application_is_found_by_its_name_in_the_current_directory(here: Path
     (here / "my_jobs.py").write_text(
         "from scheduler.scheduled import Scheduler\nclass App:\n    scheduler = Scheduler(time_zone='UTC')\nscheduler = App.scheduler\napp = App()\n"
     )
-    assert len({load(f"my_jobs:{name}").scheduler for name in ("scheduler", "app", "App.scheduler")}) == 1
-    assert load(None).scheduler.offers == set()
+    first, *others = [load(f"my_jobs:{name}").scheduler for name in ("scheduler", "app", "App.scheduler")]
+    assert all(other is first for other in others)
+    assert (load(None).functions, load(None).scheduler.offers) == ({}, set())
+
+
+def test_an_app_is_found_with_its_functions_and_its_schedules(here: Path) -> None:
+    code = "from app.functions import App\napp = App(time_zone='UTC')\n@app.function('/a')\nasync def a(given): ...\n"
+    (here / "my_shop.py").write_text(code)
+    assert set(load("my_shop:app").functions) == {"/a"}
+    assert load("my_shop:app") is load("my_shop:app")
 
 
 @pytest.mark.parametrize(
