@@ -434,7 +434,7 @@ def test_the_limits_of_the_page_about_functions_are_those_that_are_kept() -> Non
     page = prose(FUNCTIONS)
     for words in (
         f"| {limits.MOST_ACTIVE:,}; what has fired",
-        f"| {LONGEST_LEAD.days} days |",
+        f"| {LONGEST_LEAD.days} days;",
         f"{LARGEST_PAYLOAD:,} bytes of JSON",
         f"| {MOST_CANCELLED:,} |",
         f"| {LARGEST_PAGE}, 20 as a default |",
