@@ -114,7 +114,7 @@ def written(result: object) -> str:
     if isinstance(result, BaseModel):
         result = result.model_dump(mode="json")
     try:
-        text = json.dumps(result, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(result, allow_nan=False, ensure_ascii=False)
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as problem:
         raise ValueError(f"its result cannot be written as JSON: {problem}") from problem

@@ -60,7 +60,7 @@ async def test_a_function_sends_a_template_to_a_customer_who_has_written_once_th
         task = await fires(office, clock, remind)
         await eventually(lambda: len(twilio.messages) == 2)
         await office.goes_by(timedelta(hours=1))
-        assert (await office.house.until_state(task, "fired")).outcome == 'done: {"delivered":true}'
+        assert (await office.house.until_state(task, "fired")).outcome == 'done: {"delivered": true}'
         assert len(runs) == 2
         assert len(twilio.messages) == 2, "the answer, and the template once"
         assert (twilio.messages[-1].to, twilio.messages[-1].content_sid) == (CUSTOMER, READY)
