@@ -42,10 +42,10 @@ class RescheduleBody(BaseModel):
 # What is answered, as app/api/description.py describes it.
 
 
+@CLOSED
 class TaskShown(TypedDict):
     """A task. `result` is what its function returned; `error` is the last, of a run that is tried again too."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
     id: int
     kind: str
     function: str | None
@@ -64,37 +64,39 @@ class TaskShown(TypedDict):
     error: str | None
 
 
+@CLOSED
 class TaskWhole(TaskShown):
     """A task with its payload."""
 
     payload: Any
 
 
+@CLOSED
 class TaskPage(TypedDict):
     """Some of the tasks, and how many there are in all."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
     data: list[TaskShown]
     total: int
     page: int
     per_page: int
 
 
+@CLOSED
 class CancelledShown(TypedDict):
     """Each task that was met is in one of the two: `raced` is being performed already."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
     cancelled: list[int]
     raced: list[int]
 
 
+@CLOSED
 class WouldCancelShown(TypedDict):
     """What a dry run answers."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
     would_cancel_count: int
 
 
+@CLOSED
 class MovedShown(BookedShown):
     """The new booking, and the task that was cancelled for it."""
 

@@ -54,7 +54,7 @@ def detail(answer: httpx.Response) -> str:
 
 
 async def test_a_body_that_is_no_payload_is_refused_with_what_is_wrong_of_it(server: Server) -> None:
-    for body, status, words in [
+    cases: list[tuple[str | bytes, int, str]] = [
         ('{"user": "ana", "cart": NaN}', 422, "cannot be written as JSON"),
         ('{"user": "ana", "cart": 1e400}', 422, "cannot be written as JSON"),
         ('{"user": "ana", "cart": ' + "9" * 5000 + "}", 400, "not valid JSON"),
@@ -72,7 +72,8 @@ async def test_a_body_that_is_no_payload_is_refused_with_what_is_wrong_of_it(ser
         ("null", 422, "cart: Field required"),
         ("", 422, "cart: Field required"),
         ("true", 422, "not bool"),
-    ]:
+    ]
+    for body, status, words in cases:
         for when in ({}, {"vuelvo_schedule_in": "5m"}):
             answer = await post(server, BOOK, body, **when)
             assert (answer.status_code, words in detail(answer)) == (status, True), answer.text
@@ -243,7 +244,7 @@ async def test_a_header_that_comes_twice_is_refused(server: Server) -> None:
 async def test_a_key_that_is_none_opens_nothing_whatever_it_is(server: Server) -> None:
     for key in [b"vk_acme_\xff", b"\xff", b"vk_acme_aaaaaaaaaa_" + b"A" * 60_000, b" ", b"a b", b"vk_"]:
         for path in (BOOK, "/v1/tasks/cancel", "/v1/followups"):
-            answer = await server.http.post(path, json={}, headers={b"authorization": b"Bearer " + key})  # type: ignore[dict-item]
+            answer = await server.http.post(path, json={}, headers={b"authorization": b"Bearer " + key})
             assert (answer.status_code, answer.headers["www-authenticate"].split()[0]) == (401, "Bearer")
             assert "vuelvo keys" in detail(answer)
 

@@ -7,7 +7,7 @@ the order of every statement and commit.
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -113,7 +113,10 @@ class Trial:
             cancelled_at.append(theatre.steps)
             return done
 
-        actors = {"worker": self._work("worker", drawn.choice([1, 3, 5])), "cancel": cancel()}
+        actors: dict[str, Awaitable[object]] = {
+            "worker": self._work("worker", drawn.choice([1, 3, 5])),
+            "cancel": cancel(),
+        }
         if drawn.random() < 0.4:
             actors["another worker"] = self._work("another worker", 5)
         if drawn.random() < 0.4:
