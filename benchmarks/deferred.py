@@ -191,17 +191,25 @@ async def _book(url: str, bookings: int, seconds: float) -> tuple[list[float], d
         keys = iter(await _keys(url, directory, int(bookings + 2000 * seconds * len(CONNECTIONS)) // EACH + 1))
         each_key = (key for key in keys for _ in range(EACH))
         async with serving(url, directory, VUELVO_APP="shop:app") as service:
-            clients = [
-                Client(*await asyncio.open_connection("127.0.0.1", service.port), each_key)
-                for _ in range(max(CONNECTIONS))
-            ]
-            for _ in range(50):  # what is loaded, planned and opened at first use is
-                await clients[0].book()
-            one = [await clients[0].book() for _ in range(bookings)]
-            rates = {count: await _rate(clients[:count], seconds) for count in CONNECTIONS}
-            for client in clients:
-                client.close()
+            async with _clients(service.port, each_key, 1) as (client,):
+                for _ in range(50):  # what is loaded, planned and opened at first use is
+                    await client.book()
+                one = [await client.book() for _ in range(bookings)]
+            rates = {}
+            for count in CONNECTIONS:
+                async with _clients(service.port, each_key, count) as clients:
+                    rates[count] = await _rate(clients, seconds)
     return one, rates
+
+
+@asynccontextmanager
+async def _clients(port: int, keys: Iterator[str], count: int) -> AsyncIterator[list[Client]]:
+    clients = [Client(*await asyncio.open_connection("127.0.0.1", port), keys) for _ in range(count)]
+    try:
+        yield clients
+    finally:
+        for client in clients:
+            client.close()
 
 
 async def _rate(clients: Sequence[Client], seconds: float) -> float:

@@ -48,10 +48,10 @@ PAYLOAD: Json = {"type": ["object", "array"], "description": f"At most {LARGEST_
 _MODELS = "#/components/schemas/{model}"
 
 
+@CLOSED
 class ProblemShown(TypedDict):
     """Why a request is refused, and the way out (RFC 9457)."""
 
-    __pydantic_config__ = CLOSED  # type: ignore[misc]
     type: str
     title: str
     status: int

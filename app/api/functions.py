@@ -5,7 +5,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import ConfigDict, with_config
+from pydantic import with_config
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from typing_extensions import TypedDict  # pydantic needs this one below Python 3.12
@@ -25,10 +25,11 @@ SCHEDULE_IN, SCHEDULE_AT = "vuelvo-schedule-in", "vuelvo-schedule-at"
 KEY, SUBJECT, PIN, CHANNEL = "vuelvo-key", "vuelvo-subject", "vuelvo-pin-deployment", "vuelvo-channel"
 IDEMPOTENCY_KEY = "idempotency-key"
 CHANNELS = ("web", "telegram", "whatsapp")
-CLOSED = ConfigDict(extra="forbid")
+CLOSED = with_config(extra="forbid")
+"""An answer has these fields and no others."""
 
 
-@with_config(CLOSED)
+@CLOSED
 class BookedShown(TypedDict):
     """A booking. `scheduled_at` is UTC."""
 

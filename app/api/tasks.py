@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, with_config
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 from typing_extensions import TypedDict  # pydantic needs this one below Python 3.12
 
@@ -42,7 +42,7 @@ class RescheduleBody(BaseModel):
 # What is answered, as app/api/description.py describes it.
 
 
-@with_config(CLOSED)
+@CLOSED
 class TaskShown(TypedDict):
     """A task. `result` is what its function returned; `error` is the last, of a run that is tried again too."""
 
@@ -64,14 +64,14 @@ class TaskShown(TypedDict):
     error: str | None
 
 
-@with_config(CLOSED)
+@CLOSED
 class TaskWhole(TaskShown):
     """A task with its payload."""
 
     payload: Any
 
 
-@with_config(CLOSED)
+@CLOSED
 class TaskPage(TypedDict):
     """Some of the tasks, and how many there are in all."""
 
@@ -81,7 +81,7 @@ class TaskPage(TypedDict):
     per_page: int
 
 
-@with_config(CLOSED)
+@CLOSED
 class CancelledShown(TypedDict):
     """Each task that was met is in one of the two: `raced` is being performed already."""
 
@@ -89,14 +89,14 @@ class CancelledShown(TypedDict):
     raced: list[int]
 
 
-@with_config(CLOSED)
+@CLOSED
 class WouldCancelShown(TypedDict):
     """What a dry run answers."""
 
     would_cancel_count: int
 
 
-@with_config(CLOSED)
+@CLOSED
 class MovedShown(BookedShown):
     """The new booking, and the task that was cancelled for it."""
 

