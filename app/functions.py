@@ -115,7 +115,7 @@ def written(result: object) -> str:
         result = result.model_dump(mode="json")
     try:
         text = json.dumps(result, allow_nan=False, ensure_ascii=False)
-        size = len(text.encode())
+        size = len(json.dumps(result, ensure_ascii=False, separators=(",", ":")).encode())  # as a payload is measured
     except (TypeError, ValueError, RecursionError) as problem:
         raise ValueError(f"its result cannot be written as JSON: {problem}") from problem
     if size > LARGEST_PAYLOAD or holds_zero(text) or is_deep(text):
