@@ -339,7 +339,7 @@ class Deferred:
         async with self._database.transaction() as connection:
             if (count := await cancel.count_labelled(connection, tenant, kinds=kinds, **labels)) > MOST_CANCELLED:
                 raise TooMany(count)
-            done = await cancel.cancel_labelled(connection, self._clock, tenant, kinds=kinds, by=by, **labels)
+            done = await cancel.cancel_moving(connection, self._clock, tenant, kinds=kinds, by=by, **labels)
             if (count := len(done.cancelled) + len(done.raced)) > MOST_CANCELLED:
                 raise TooMany(count)  # some came meanwhile; nothing of it is committed
         return done

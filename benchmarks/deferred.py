@@ -5,7 +5,6 @@ the next request when the last is answered.
 """
 
 import asyncio
-import contextlib
 import json
 import statistics
 import tempfile
@@ -92,10 +91,10 @@ async def _filled(url: str, rows: int, others: int) -> AsyncIterator[Database]:
 async def _cancel(database: Database, rows: int) -> dict[str, float]:
     deferred = Deferred(database, Clock(), Signals(database))
     waits: list[float] = []
-    has_booked = asyncio.Event()
+    has_booked, is_over = asyncio.Event(), asyncio.Event()
 
     async def go_on_booking() -> None:
-        while True:
+        while not is_over.is_set():
             began = time.perf_counter()
             await deferred.book(BOOKER, _a_run(), LimitsSection(active=1_000_000), is_called=False)
             waits.append(_since(began))
@@ -120,9 +119,8 @@ async def _cancel(database: Database, rows: int) -> dict[str, float]:
         await until_booked()
         assert (len(done.cancelled), len(done.raced)) == (rows, 0)
     finally:
-        booking.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await booking
+        is_over.set()
+        await booking
     return {
         "cancel": took,
         "dry run, median": statistics.median(dry),

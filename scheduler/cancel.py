@@ -111,7 +111,21 @@ async def cancel_labelled(
     Raises ValueError unless it is one of the three.
     """
     name, given = _label(subject=subject, key=key, key_prefix=key_prefix)
-    done = await _execute(connection, clock, CANCEL_LABELLED[name], tenant, kinds=_list(kinds), by=by, **given)
+    return await _execute(connection, clock, CANCEL_LABELLED[name], tenant, kinds=_list(kinds), by=by, **given)
+
+
+async def cancel_moving(
+    connection: AsyncConnection,
+    clock: Clock,
+    tenant: str,
+    *,
+    kinds: Sequence[str] | None = None,
+    by: str | None = None,
+    **label: str,
+) -> Cancelled:
+    """Cancel as `cancel_labelled`, and also what was being moved to another time meanwhile."""
+    done = await cancel_labelled(connection, clock, tenant, kinds=kinds, by=by, **label)
+    name, given = _label(**label)
     # One that was being moved to another time is there under another number by now: whoever did that held it.
     met = {*done.cancelled, *done.raced}
     given |= {"bucket": bucket_of(tenant), "tenant": tenant, "kinds": _list(kinds)}
