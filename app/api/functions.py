@@ -65,8 +65,12 @@ async def call_or_book(caller: Caller) -> Response:
 
 def booked_answer(booked: Booked, **more: object) -> Response:
     """Return 202 for what is booked, 200 for what was booked before under the same idempotency key."""
-    told = {"id": booked.id, "scheduled_at": instant(booked.due_at), "idempotent_replay": booked.replay, **more}
-    return JSONResponse(told, status_code=200 if booked.replay else 202)
+    return JSONResponse({**told(booked), **more}, status_code=200 if booked.replay else 202)
+
+
+def told(booked: Booked) -> dict[str, Any]:
+    """Return a booking as the API tells of it."""
+    return {"id": booked.id, "scheduled_at": instant(booked.due_at), "idempotent_replay": booked.replay}
 
 
 def instant(at: datetime) -> str:

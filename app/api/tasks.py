@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 from app.api.access import Caller, read_as
 from app.api.functions import as_json, booked_answer, instant
 from app.context import DONE
-from app.deferred import CANCELLABLE, BadBooking, NoSuchTask, checked
+from app.deferred import CANCELLABLE, BadBooking, Deferred, NoSuchTask, checked
 from scheduler.find import Found
 
 BY = "the API"
@@ -49,41 +49,77 @@ async def list_tasks(caller: Caller) -> Response:
         raise BadBooking(
             f"there is no parameter {unknown[0][:40]!r}: use function, key, subject, status, page, per_page"
         )
-    found = await caller.functions.deferred.find(
-        caller.tenant.tenant,
-        status=asked.get("status", "active"),
-        function=_label("function", asked.get("function")),
-        key=_label("key", asked.get("key")),
-        subject=_label("subject", asked.get("subject")),
-        page=_number("page", asked.get("page", "1")),
-        per_page=_number("per_page", asked.get("per_page", "20")),
+    return JSONResponse(
+        await page_of(
+            caller.functions.deferred,
+            caller.tenant.tenant,
+            status=asked.get("status", "active"),
+            function=asked.get("function"),
+            key=asked.get("key"),
+            subject=asked.get("subject"),
+            page=_number("page", asked.get("page", "1")),
+            per_page=_number("per_page", asked.get("per_page", "20")),
+        )
+    )
+
+
+async def page_of(
+    deferred: Deferred,
+    tenant: str,
+    *,
+    status: str,
+    function: str | None,
+    key: str | None,
+    subject: str | None,
+    page: int,
+    per_page: int,
+) -> dict[str, Any]:
+    """Return a page of a tenant's tasks as the API shows it. Raises BadBooking."""
+    found = await deferred.find(
+        tenant,
+        status=status,
+        function=_label("function", function),
+        key=_label("key", key),
+        subject=_label("subject", subject),
+        page=page,
+        per_page=per_page,
         kinds=CANCELLABLE,
     )
-    return JSONResponse(
-        {
-            "data": [told(one) for one in found.data],
-            "total": found.total,
-            "page": found.page,
-            "per_page": found.per_page,
-        }
-    )
+    return {
+        "data": [told(one) for one in found.data],
+        "total": found.total,
+        "page": found.page,
+        "per_page": found.per_page,
+    }
 
 
 async def get_task(caller: Caller) -> Response:
     """Answer one task, with its payload."""
-    found = await caller.functions.deferred.get(caller.tenant.tenant, _id(caller))
-    return JSONResponse({**told(found), "payload": found.payload.get("payload") if found.kind == "function" else None})
+    return JSONResponse(whole(await caller.functions.deferred.get(caller.tenant.tenant, _id(caller))))
 
 
 async def cancel_tasks(caller: Caller) -> Response:
     """Cancel under a label, or say how many that would be."""
     body = await read_as(caller.request, CancelBody)
-    deferred, tenant = caller.functions.deferred, caller.tenant.tenant
-    if body.dry_run:
-        count = await deferred.would_cancel(tenant, subject=body.subject, key=body.key, key_prefix=body.key_prefix)
-        return JSONResponse({"would_cancel_count": count})
-    done = await deferred.cancel(tenant, subject=body.subject, key=body.key, key_prefix=body.key_prefix, by=BY)
-    return JSONResponse({"cancelled": list(done.cancelled), "raced": list(done.raced)})
+    return JSONResponse(await cancelled(caller.functions.deferred, caller.tenant.tenant, **dict(body), by=BY))
+
+
+async def cancelled(
+    deferred: Deferred,
+    tenant: str,
+    *,
+    subject: str | None,
+    key: str | None,
+    key_prefix: str | None,
+    dry_run: bool,
+    by: str,
+) -> dict[str, Any]:
+    """Cancel under a label, or only count, and return what the API answers. Raises BadBooking, TooMany."""
+    if dry_run:
+        count = await deferred.would_cancel(tenant, subject=subject, key=key, key_prefix=key_prefix)
+        return {"would_cancel_count": count}
+    done = await deferred.cancel(tenant, subject=subject, key=key, key_prefix=key_prefix, by=by)
+    return {"cancelled": list(done.cancelled), "raced": list(done.raced)}
 
 
 async def reschedule_task(caller: Caller) -> Response:
@@ -116,6 +152,11 @@ def told(found: Found) -> dict[str, Any]:
         "result": as_json(str(found.outcome).removeprefix(DONE)) if is_done else None,
         "error": found.error,
     }
+
+
+def whole(found: Found) -> dict[str, Any]:
+    """Return a task as the API shows it by itself: with the payload of a run."""
+    return {**told(found), "payload": found.payload.get("payload") if found.kind == "function" else None}
 
 
 def _id(caller: Caller) -> int:
