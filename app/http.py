@@ -22,6 +22,7 @@ from agent.rhythm import zone_for
 from app.api.routes import api_routes
 from app.hooks import hook_routes
 from app.inbox import receive
+from app.mcp.http import mcp_routes
 from app.problems import DATABASE_DOWN, problem_of
 from app.service import OLDEST_DUE_LIMIT, Service
 from app.signed_in import bring_along
@@ -52,6 +53,7 @@ def application(running: Running) -> Starlette:
             *hook_routes(service, running.settings),
             *widget_routes(web),
             *api_routes(running.functions),
+            *mcp_routes(running.functions, running.settings),
         ],
         exception_handlers=_HANDLERS,
     )

@@ -56,6 +56,7 @@ def set_up_log(settings: Settings, level: int = logging.INFO) -> None:
         "openai",
         "anthropic",
         "twilio",
+        "mcp",
     ):
         logging.getLogger(library).setLevel(logging.WARNING)
     logging.getLogger("alembic").setLevel(logging.WARNING)
