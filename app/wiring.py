@@ -17,12 +17,14 @@ from pydantic_ai.models import Model
 
 from agent.followup import returning_agent
 from agent.models import Models
+from agent.servers import Servers
 from agent.turn import answering_agent
 from app import application, followups, inbox, recurring, tenants_file
 from app.database import open_database, when_it_can_be_used
 from app.deferred import Deferred, offers
 from app.engine import engine_of
 from app.functions import App
+from app.public import public_client
 from app.runs import Functions
 from app.service import Service
 from app.settings import Settings, secret_key
@@ -189,6 +191,7 @@ async def _service(settings: Settings, database: Database, model: Model | None, 
         answering=answering_agent(),
         returning=returning_agent(),
         make_channel=channel_maker(settings, clock),
+        servers=Servers(public_client),
     )
     database.on_commit = service.counts.committed
     await signals.start()
