@@ -224,7 +224,7 @@ async def call(
     except (DeferError, KeyReused, LimitReached) as problem:
         raise Refused(str(problem)) from problem
     except Exception as raised:
-        problem = problem_of(raised)
-        if problem.status == 500:
+        answer = problem_of(raised)
+        if answer.status == 500:
             log.exception("the tool %s raised for tenant %s", name, tenant.tenant)
-        raise Refused(problem.detail) from raised
+        raise Refused(answer.detail) from raised

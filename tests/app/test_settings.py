@@ -47,6 +47,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
             "VUELVO_POLL_INTERVAL": "0.5s",
             "VUELVO_LEASE": "1m30s",
             "VUELVO_APP": "jobs:scheduler",
+            "VUELVO_MCP_KEY": "vk_acme_hunter2",
             "VUELVO_TELEGRAM_API_URL": "http://localhost:8081/",
             "VUELVO_TWILIO_API_URL": "http://[::1]:8082/twilio/",
             "VUELVO_TRUSTED_PROXIES": "10.0.0.7, fd00::/8",
@@ -54,7 +55,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
         },
         None,
     )
-    assert settings.model_dump(exclude={"secret_key"}) == {
+    assert settings.model_dump(exclude={"secret_key", "mcp_key"}) == {
         "database_url": "postgres://u:p@db/vuelvo",
         "data_dir": Path("/data"),
         "model": "openai:gpt-5-mini",
@@ -72,6 +73,9 @@ def test_every_setting_is_read_from_its_variable() -> None:
     assert secret_key(settings) == KEY.encode()
     assert "p@db" not in repr(settings)
     assert KEY not in repr(settings)
+    assert settings.mcp_key is not None
+    assert settings.mcp_key.get_secret_value() == "vk_acme_hunter2"
+    assert "hunter2" not in repr(settings)
     with pytest.raises(ValidationError):
         settings.port = 1
 

@@ -504,7 +504,7 @@ def test_what_is_wrong_with_a_tenants_own_server_is_said_in_words(file: Path, ol
 
 def test_two_servers_of_one_name_are_refused(file: Path) -> None:
     again = "    - {name: shop, url: 'https://other.example/mcp', allow: [stock]}\n"
-    assert refused(file, SERVERS + again, {"TOKEN": "t"}) == ["acme.yaml:6: agent.mcp: two servers have the name shop"]
+    assert refused(file, SERVERS + again, {"TOKEN": "t"}) == ["acme.yaml:5: agent.mcp: two servers have the name shop"]
 
 
 def test_an_origin_of_files_is_written_in_quotes(file: Path) -> None:
