@@ -18,7 +18,7 @@ from agent.turn import answer, answering_agent
 from store.database import Database
 from tests.support.clock import MovableClock
 from tests.support.house import a_house
-from tests.support.model import Script
+from tests.support.model import Script, books
 from tests.support.outside_server import OutsideServer, a_server
 from tests.support.runs import SUNDAY, a_turn_context, a_voice, said
 
@@ -219,13 +219,14 @@ async def test_a_followup_that_is_work_has_them_and_a_reminder_has_not(outside: 
 async def test_a_tenants_own_tools_are_there_in_the_service(
     outside: OutsideServer, database: Database, tmp_path: Path, clock: MovableClock
 ) -> None:
-    script = Script(calls("stock", article="hat"), "We have 7 hats.")
+    lines = (calls("stock", article="hat"), books("how many coats there are"), "We have 7 hats; I will look for coats.")
+    script = Script(*lines, followups=(calls("stock", article="coat"), "We have 7 coats."))
     config = {"agent": {"mcp": [a_server()]}}
     async with a_house(database, tmp_path, script.model, clock, config=config) as house:
         house.service.servers = Servers(outside.client)
         heard = await house.says("are there hats?")
-        assert await house.until_heard(heard.conversation, 1) == ["We have 7 hats."]
-    assert outside.called == ["stock"]
+        assert await house.until_heard(heard.conversation, 2) == [lines[-1], "We have 7 coats."]
+    assert outside.called == ["stock", "stock"]
 
 
 async def test_a_server_is_made_anew_when_its_file_changes_and_each_tenants_is_its_own(outside: OutsideServer) -> None:
