@@ -60,9 +60,11 @@ class TurnContext:
     booked: list[Booked] = field(default_factory=list)
     has_tried: bool = False
     """Whether a booking was tried, done or not."""
+    has_called: bool = False
+    """Whether a tool of the tenant's own was called, which may have done something."""
     refused_promises: int = 0
     """How often the model promised to come back without a row to keep the promise."""
 
     def has_changed_something(self) -> bool:
         """Tell whether doing this turn again from the start could do something twice."""
-        return self.has_tried or bool(self.booked)
+        return self.has_tried or self.has_called or bool(self.booked)

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic_ai import Agent, ModelRetry, RunContext
 from pydantic_ai.models import Model
+from pydantic_ai.toolsets import AbstractToolset
 
 from agent.context import Voice
 from agent.errors import NothingToSay
@@ -57,8 +58,9 @@ async def write(
     about: str,
     is_work: bool,
     booked_at: datetime,
+    toolsets: Sequence[AbstractToolset[Any]] = (),
 ) -> str:
-    """Return the message, in the language the follow-up was booked in.
+    """Return the message, in the language the follow-up was booked in; `toolsets` are the tenant's own tools, for work.
 
     When the model only writes what cannot be said, the booked words go out instead of nothing. Raises ModelUnavailable
     when it did not answer.
@@ -72,6 +74,7 @@ async def write(
             instructions=instructions(voice, FOLLOWUP_RULES),
             history=history(messages),
             seconds=voice.section.work_timeout if is_work else min(voice.section.answer_timeout, REMINDER_SECONDS),
+            toolsets=toolsets if is_work else (),
         )
     except NothingToSay as problem:
         log.warning("a follow-up of tenant %s could not be worded: %s", voice.tenant, type(problem.__cause__).__name__)

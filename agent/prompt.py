@@ -78,6 +78,11 @@ def history(messages: Sequence[Message]) -> list[ModelMessage]:
     return read
 
 
+def result_frame(words: str) -> str:
+    """Return what a tool outside has answered, as data for the model."""
+    return f"[vuelvo:result]\n{defang(words)}\n[/vuelvo:result]"
+
+
 def followup_frame(voice: Voice, about: str, *, is_work: bool, booked_at: datetime) -> str:
     """Return the user prompt of a follow-up's run."""
     return (

@@ -20,6 +20,7 @@ from pydantic_ai.exceptions import (
 )
 from pydantic_ai.messages import AgentStreamEvent, ModelMessage, PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
 from pydantic_ai.models import Model
+from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import UsageLimits
 
 from agent.errors import ModelUnavailable, NothingToSay, TooSlow
@@ -49,8 +50,9 @@ async def run(
     history: Sequence[ModelMessage],
     seconds: float,
     on_text: OnText | None = None,
+    toolsets: Sequence[AbstractToolset[Any]] = (),
 ) -> str:
-    """Return what the agent says. With `on_text` the model's answer is streamed.
+    """Return what the agent says. With `on_text` the model's answer is streamed; `toolsets` are tools beside the agent's own.
 
     A streamed run goes through all of its events, so it does not end at the first text while a tool's turn is to come. What
     is told of it is raw: reasoning, and answers that are refused and asked for again, are among it; only what is returned
@@ -81,6 +83,7 @@ async def run(
                 message_history=list(history),
                 usage_limits=LIMITS,
                 event_stream_handler=hand_on if on_text else None,
+                toolsets=toolsets,
             )
     except TimeoutError as problem:
         raise TooSlow(f"the model did not answer within {seconds:g} seconds") from problem

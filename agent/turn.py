@@ -7,6 +7,7 @@ from typing import Any
 from pydantic_ai import Agent, ModelRetry, RunContext, Tool
 from pydantic_ai.messages import ModelMessage, ToolCallPart
 from pydantic_ai.models import Model
+from pydantic_ai.toolsets import AbstractToolset
 
 from agent.context import PROMPT, TurnContext
 from agent.draft import Draft
@@ -103,11 +104,12 @@ async def answer(
     unanswered: Sequence[Message],
     has_left_out: bool = False,
     show: Callable[[str], None] | None = None,
+    toolsets: Sequence[AbstractToolset[Any]] = (),
 ) -> str:
     """Return the reply to the customer's unanswered messages, given the messages before and between them.
 
     `has_left_out` says that there were more of them, before these, than one answer can be to. With `show` the model's answer
-    is streamed, and `show` is given as much of it as may be seen so far, as in `Draft`.
+    is streamed, and `show` is given as much of it as may be seen so far, as in `Draft`. `toolsets` are the tenant's own tools.
     Raises ModelUnavailable or NothingToSay, when it is worth trying again. A model that keeps promising without booking
     is answered for: the customer is told that nothing is booked.
     """
@@ -140,6 +142,7 @@ async def answer(
             history=history(messages),
             seconds=voice.section.answer_timeout,
             on_text=Draft(context, show).grow if show else None,
+            toolsets=toolsets,
         )
     except NothingToSay:
         if not (context.booked or context.booked_before or context.has_tried or context.refused_promises):

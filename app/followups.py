@@ -73,6 +73,7 @@ async def come_back(service: Service, task: Task) -> None:
             about=about,
             is_work=is_work,
             booked_at=task.created_at,
+            toolsets=await service.servers.tools(tenant.tenant, tenant.agent) if is_work else (),
         )
     except AgentError as problem:
         if task.attempt < _most_attempts(problem, is_work=is_work):

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from sqlalchemy import text
-from sqlalchemy.exc import DataError, DBAPIError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -22,6 +22,8 @@ from agent.rhythm import zone_for
 from app.api.routes import api_routes
 from app.hooks import hook_routes
 from app.inbox import receive
+from app.mcp.http import mcp_routes
+from app.problems import DATABASE_DOWN, problem_of
 from app.service import OLDEST_DUE_LIMIT, Service
 from app.signed_in import bring_along
 from app.tenants_file import UNUSABLE
@@ -51,6 +53,7 @@ def application(running: Running) -> Starlette:
             *hook_routes(service, running.settings),
             *widget_routes(web),
             *api_routes(running.functions),
+            *mcp_routes(running.functions, running.settings),
         ],
         exception_handlers=_HANDLERS,
     )
@@ -100,41 +103,14 @@ def _on_http(_: Request, problem: Exception) -> Response:
     ).response()
 
 
-def _on_database(_: Request, problem: Exception) -> Response:
-    log.warning("a request was refused, the database does not answer: %s", type(problem).__name__)
-    return Problem(
-        503,
-        "The database does not answer just now. Send the same again shortly: a message that has arrived is not taken twice.",
-        headers={"retry-after": "2"},
-    ).response()
-
-
-def _on_unusable(_: Request, problem: Exception) -> Response:
-    return Problem(
-        503,
-        "This tenant cannot be served just now, and its operator has been told. Try again later.",
-        headers={"retry-after": "60"},
-    ).response()
-
-
-def _on_unfit(_: Request, problem: Exception) -> Response:
-    return Problem(400, "Something in the request is nothing that can be stored, such as a zero byte.").response()
-
-
-def _on_surprise(_: Request, problem: Exception) -> Response:
-    return Problem(500, "Something went wrong here; it has been logged. Trying again later may help.").response()
+def _on_raised(_: Request, raised: Exception) -> Response:
+    return problem_of(raised).response()
 
 
 _HANDLERS: Mapping[Any, Any] = {
     Problem: _on_problem,
-    **dict.fromkeys(UNUSABLE, _on_unusable),
     HTTPException: _on_http,
-    DataError: _on_unfit,
-    OperationalError: _on_database,
-    DBAPIError: _on_database,
-    PoolTimeout: _on_database,
-    OSError: _on_database,
-    Exception: _on_surprise,
+    **dict.fromkeys((*UNUSABLE, DataError, *DATABASE_DOWN, Exception), _on_raised),
 }
 
 

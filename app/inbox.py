@@ -352,6 +352,7 @@ async def _write(
                 unanswered=read.unanswered,
                 has_left_out=len(read.unanswered) == UNANSWERED,
                 show=show,
+                toolsets=await service.servers.tools(tenant.tenant, tenant.agent),
             )
         except AgentError as problem:
             if task.attempt < ATTEMPTS and not isinstance(problem, UnknownModel | TooSlow):

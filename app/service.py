@@ -13,6 +13,7 @@ from pydantic_ai import Agent
 from agent.context import TurnContext, Voice
 from agent.language import detect
 from agent.models import Models
+from agent.servers import Servers
 from app.tenants_file import UNUSABLE, Problem, TenantConfig, TenantFileError, from_stored
 from channels.channel import Channel
 from channels.message import Accepted, NotSent, Outcome, Rejected, Unknown
@@ -136,6 +137,7 @@ class Service:
     answering: Agent[TurnContext, str]
     returning: Agent[Voice, str]
     make_channel: Callable[[TenantConfig, str], Channel | None]
+    servers: Servers
     counts: Counts = field(default_factory=Counts)
     on_heard: Callable[[str, int], None] = lambda tenant, conversation: None
     """Told of each message a customer has written: tenant and conversation."""

@@ -35,7 +35,7 @@ from store.database import engine_url
 
 PREFIX = "VUELVO_"
 _OF_THE_TESTS = "VUELVO_TEST_"
-_NOT_SHOWN = {"database_url", "secret_key"}
+_NOT_SHOWN = {"database_url", "secret_key", "mcp_key"}
 _KEY_FILE = "secret.key"
 _MODEL_KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY", "OLLAMA_API_KEY")
 """Read by the providers' libraries, which find out what cannot be sent only when a customer waits."""
@@ -130,6 +130,8 @@ class Settings(BaseModel):
     """Which of several versions side by side this process is: a pinned run is performed by its own alone."""
     defer_dev: bool = False
     """Whether bookings of deferred runs are simulated: checked and logged, and nothing is booked."""
+    mcp_key: SecretStr | None = Field(default=None, repr=False)
+    """A tenant's key, with which `vuelvo mcp` acts."""
     telegram_api_url: HttpUrl | None = None
     twilio_api_url: HttpUrl | None = None
     trusted_proxies: Annotated[tuple[str, ...], BeforeValidator(_networks)] | None = None

@@ -17,6 +17,7 @@ from pydantic_ai.models import Model
 
 from agent.followup import returning_agent
 from agent.models import Models
+from agent.servers import Servers
 from agent.turn import answering_agent
 from app import application, followups, inbox, recurring, tenants_file
 from app.database import open_database, when_it_can_be_used
@@ -24,6 +25,7 @@ from app.deferred import Deferred, offers
 from app.engine import engine_of
 from app.functions import App
 from app.outside import Outside
+from app.public import client_maker
 from app.runs import Functions
 from app.service import Service
 from app.settings import Settings, secret_key
@@ -144,7 +146,9 @@ async def running(
         await begin(partial(migrate, database))
         app = app or application.load(settings.app if poll or load_app else None)
         scheduler = app.scheduler
-        service = await stack.enter_async_context(_service(settings, database, model, clock or Clock()))
+        outside = outside or Outside()
+        stack.callback(outside.close)
+        service = await stack.enter_async_context(_service(settings, database, model, clock or Clock(), outside))
         if not any_key:
             await begin(partial(check_key, service))
         await begin(partial(write_demo_tenant, service))
@@ -154,8 +158,6 @@ async def running(
             deferred: Deferred = Simulated(database, service.clock)
         else:
             deferred = Deferred(database, service.clock, service.signals)
-        outside = outside or Outside()
-        stack.callback(outside.close)
         functions = Functions(app, service, deferred, engine.send, outside, settings.deployment)
         poller = None
         if poll:
@@ -183,7 +185,9 @@ async def running(
 
 
 @asynccontextmanager
-async def _service(settings: Settings, database: Database, model: Model | None, clock: Clock) -> AsyncIterator[Service]:
+async def _service(
+    settings: Settings, database: Database, model: Model | None, clock: Clock, outside: Outside
+) -> AsyncIterator[Service]:
     signals = Signals(database)
     models = Models(model or settings.model)
     models.find()  # a name that leads nowhere is told now, not at the first message
@@ -196,6 +200,7 @@ async def _service(settings: Settings, database: Database, model: Model | None, 
         answering=answering_agent(),
         returning=returning_agent(),
         make_channel=channel_maker(settings, clock),
+        servers=Servers(client_maker(outside)),
     )
     database.on_commit = service.counts.committed
     await signals.start()

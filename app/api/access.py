@@ -12,10 +12,12 @@ from starlette.responses import Response
 
 from app.deferred import BadBooking, DeferError, NoSuchFunction, NoSuchTask, PayloadTooLarge, Raced, TooMany
 from app.runs import Functions
+from app.service import Service
 from app.tenants_file import TenantConfig
 from channels.request import Problem, read_body
 from scheduler.errors import KeyReused, LimitReached
 from store import api_keys
+from store.api_keys import ApiKey
 
 BODY_LIMIT = 128 * 1024
 """Bytes read of a body: a payload of 64 KB may be written in more, with blanks and escapes."""
@@ -62,7 +64,13 @@ async def _answer(functions: Functions, scope: str, answer: Answer, request: Req
 
 
 async def _who(functions: Functions, scope: str, request: Request) -> TenantConfig:
-    service = functions.service
+    key, tenant = await key_of(functions.service, token_of(request))
+    check_scope(key, scope)
+    return tenant
+
+
+def token_of(request: Request) -> str:
+    """Return the key that a request is sent with. Raises Problem 401 where there is none."""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     if kind.lower() != "bearer" or not token:
         raise Problem(
@@ -70,8 +78,13 @@ async def _who(functions: Functions, scope: str, request: Request) -> TenantConf
             "Send a key of the tenant as Authorization: Bearer; vuelvo keys create makes one.",
             headers={"www-authenticate": "Bearer"},
         )
+    return token.strip()
+
+
+async def key_of(service: Service, token: str) -> tuple[ApiKey, TenantConfig]:
+    """Return a key and whose it is. Raises Problem 401 for one that opens nothing; WrongKey, TenantFileError."""
     async with service.database.autocommit() as connection:
-        key = await api_keys.find(connection, token.strip())
+        key = await api_keys.find(connection, token)
     tenant = None if key is None else await service.tenant(key.tenant)
     if key is None or tenant is None:
         raise Problem(
@@ -79,13 +92,17 @@ async def _who(functions: Functions, scope: str, request: Request) -> TenantConf
             "This key opens nothing: it is misspelt, or was revoked. vuelvo keys list shows which there are.",
             headers={"www-authenticate": 'Bearer error="invalid_token"'},
         )
+    return key, tenant
+
+
+def check_scope(key: ApiKey, scope: str) -> None:
+    """Raise Problem 403 unless the key allows it."""
     if scope not in key.scopes:
         raise Problem(
             403,
             f"This key does not allow to {scope}, only to {', '.join(key.scopes)}: make another with --scopes.",
             headers={"www-authenticate": f'Bearer error="insufficient_scope", scope="{scope}"'},
         )
-    return tenant
 
 
 async def read_any(request: Request) -> Any:
@@ -104,8 +121,13 @@ async def read_any(request: Request) -> Any:
 async def read_as(request: Request, model: type[Body]) -> Body:
     """Return the body as a model. Raises Problem 400, 413, or 422 naming what is wrong and no value."""
     given = await read_any(request)
+    return checked_as({} if given is None else given, model)
+
+
+def checked_as(given: object, model: type[Body]) -> Body:
+    """Return what was given as a model. Raises Problem 422 naming what is wrong and no value."""
     try:
-        return model.model_validate({} if given is None else given)
+        return model.model_validate(given)
     except ValidationError as problem:
         wrong = "; ".join(
             f"{'.'.join(map(str, error['loc'])) or 'the body'}: {error['msg']}"

@@ -1,5 +1,6 @@
 """`POST /v1/followups`: books into a conversation that there is what its assistant will come back with."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -8,8 +9,10 @@ from starlette.responses import Response
 from app.api.access import Caller, read_as
 from app.api.functions import IDEMPOTENCY_KEY, booked_answer, said
 from app.deferred import KEY, BadBooking, check_time, checked
-from app.guards import Guards
-from scheduler.book import Booking, book
+from app.guards import AnyGuard, Guards
+from app.runs import Functions
+from app.tenants_file import TenantConfig
+from scheduler.book import Booked, Booking, book
 from scheduler.errors import LimitReached
 from scheduler.find import pending_followups
 from scheduler.poller import DUE
@@ -38,23 +41,35 @@ class FollowupBody(BaseModel):
 async def book_followup(caller: Caller) -> Response:
     """Book one follow-up."""
     body = await read_as(caller.request, FollowupBody)
-    asked = checked(
-        "/",
-        None,
-        in_=body.in_,
-        at=body.at,
-        key=body.key,
-        subject=body.subject,
-        idempotency_key=said(caller.request, IDEMPOTENCY_KEY),
-    )
-    if body.conversation is None:
+    key = said(caller.request, IDEMPOTENCY_KEY)
+    return booked_answer(await book_into(caller.functions, caller.tenant, **dict(body), idempotency_key=key))
+
+
+async def book_into(
+    functions: Functions,
+    config: TenantConfig,
+    *,
+    conversation: int | None,
+    about: str,
+    in_: str | float | None = None,
+    at: str | None = None,
+    is_work: bool = False,
+    language: str | None = None,
+    key: str | None = None,
+    subject: str | None = None,
+    guards: Sequence[AnyGuard] = (),
+    idempotency_key: str | None = None,
+) -> Booked:
+    """Book a follow-up into a conversation of a tenant's. Raises BadBooking, LimitReached, KeyReused."""
+    asked = checked("/", None, in_=in_, at=at, key=key, subject=subject, idempotency_key=idempotency_key)
+    if conversation is None:
         raise BadBooking("conversation: a follow-up comes back to the conversation that it is booked into; name one")
-    service, tenant = caller.functions.service, caller.tenant.tenant
+    service, tenant = functions.service, config.tenant
     async with service.database.transaction() as connection:
-        found = await conversations.find(connection, tenant, body.conversation)
-        if found is None or getattr(caller.tenant.channels, found.channel) is None:
+        found = await conversations.find(connection, tenant, conversation)
+        if found is None or getattr(config.channels, found.channel) is None:
             raise BadBooking(
-                f"conversation: the tenant has none numbered {body.conversation}, or not its channel any more: there is nowhere to come back to"
+                f"conversation: the tenant has none numbered {conversation}, or not its channel any more: there is nowhere to come back to"
             )
         booking = Booking(
             tenant,
@@ -63,11 +78,11 @@ async def book_followup(caller: Caller) -> Response:
             found.id,
             found.channel,
             payload={
-                "about": body.about,
-                "language": body.language or caller.tenant.languages[0],
-                "when": body.at or str(body.in_),
-                "is_work": body.is_work,
-                **({"guards": [guard.model_dump() for guard in body.guards]} if body.guards else {}),
+                "about": about,
+                "language": language or config.languages[0],
+                "when": at or str(in_),
+                "is_work": is_work,
+                **({"guards": [guard.model_dump() for guard in guards]} if guards else {}),
             },
             key=asked.key,
             subject=asked.subject,
@@ -75,8 +90,8 @@ async def book_followup(caller: Caller) -> Response:
         )
         booked = await book(connection, service.clock, booking)
         if not booked.replay:
-            check_time(asked.due, await service.clock.now(connection), caller.tenant.limits.lead)
+            check_time(asked.due, await service.clock.now(connection), config.limits.lead)
         if not booked.replay and len(await pending_followups(connection, tenant, found.id)) > MOST_PENDING:
             raise LimitReached(f"{MOST_PENDING} follow-ups are pending in this conversation, the most there may be")
     service.signals.hint(DUE)
-    return booked_answer(booked)
+    return booked

@@ -11,7 +11,8 @@ from typing_extensions import TypedDict  # pydantic needs this one below Python 
 from app.api.access import Caller, read_as
 from app.api.functions import CLOSED, BookedShown, as_json, booked, instant
 from app.context import DONE
-from app.deferred import CANCELLABLE, BadBooking, NoSuchTask, checked
+from app.deferred import CANCELLABLE, BadBooking, Deferred, NoSuchTask, checked
+from app.tenants_file import TenantConfig
 from scheduler.find import Found
 
 BY = "the API"
@@ -112,47 +113,88 @@ async def list_tasks(caller: Caller) -> Response:
     for name, times in Counter(name for name, _ in asked.multi_items()).items():
         if times > 1:
             raise BadBooking(f"{name} comes {times} times: give it once")
-    found = await caller.functions.deferred.find(
+    shown = await page_of(
+        caller.functions.deferred,
         caller.tenant.tenant,
         status=asked.get("status", "active"),
-        function=_label("function", asked.get("function")),
-        key=_label("key", asked.get("key")),
-        subject=_label("subject", asked.get("subject")),
+        function=asked.get("function"),
+        key=asked.get("key"),
+        subject=asked.get("subject"),
         page=_number("page", asked.get("page", "1")),
         per_page=_number("per_page", asked.get("per_page", "20")),
-        kinds=CANCELLABLE,
-    )
-    shown = TaskPage(
-        data=[told(one) for one in found.data], total=found.total, page=found.page, per_page=found.per_page
     )
     return JSONResponse(shown)
 
 
+async def page_of(
+    deferred: Deferred,
+    tenant: str,
+    *,
+    status: str,
+    function: str | None,
+    key: str | None,
+    subject: str | None,
+    page: int,
+    per_page: int,
+) -> TaskPage:
+    """Return a page of a tenant's tasks as the API shows it. Raises BadBooking."""
+    found = await deferred.find(
+        tenant,
+        status=status,
+        function=_label("function", function),
+        key=_label("key", key),
+        subject=_label("subject", subject),
+        page=page,
+        per_page=per_page,
+        kinds=CANCELLABLE,
+    )
+    return TaskPage(data=[told(one) for one in found.data], total=found.total, page=found.page, per_page=found.per_page)
+
+
 async def get_task(caller: Caller) -> Response:
     """Answer one task, with its payload."""
-    found = await caller.functions.deferred.get(caller.tenant.tenant, _id(caller))
-    payload = _kept(found).get("payload") if found.kind == "function" else None
-    return JSONResponse(TaskWhole(**told(found), payload=payload))
+    return JSONResponse(whole(await caller.functions.deferred.get(caller.tenant.tenant, _id(caller))))
 
 
 async def cancel_tasks(caller: Caller) -> Response:
     """Cancel under a label, or say how many that would be."""
     body = await read_as(caller.request, CancelBody)
-    deferred, tenant = caller.functions.deferred, caller.tenant.tenant
-    if body.dry_run:
-        count = await deferred.would_cancel(tenant, subject=body.subject, key=body.key, key_prefix=body.key_prefix)
-        return JSONResponse(WouldCancelShown(would_cancel_count=count))
-    done = await deferred.cancel(tenant, subject=body.subject, key=body.key, key_prefix=body.key_prefix, by=BY)
-    return JSONResponse(CancelledShown(cancelled=list(done.cancelled), raced=list(done.raced)))
+    return JSONResponse(await cancelled(caller.functions.deferred, caller.tenant.tenant, **dict(body), by=BY))
+
+
+async def cancelled(
+    deferred: Deferred,
+    tenant: str,
+    *,
+    subject: str | None,
+    key: str | None,
+    key_prefix: str | None,
+    dry_run: bool,
+    by: str,
+) -> CancelledShown | WouldCancelShown:
+    """Cancel under a label, or only count, and return what the API answers. Raises BadBooking, TooMany."""
+    if dry_run:
+        count = await deferred.would_cancel(tenant, subject=subject, key=key, key_prefix=key_prefix)
+        return WouldCancelShown(would_cancel_count=count)
+    done = await deferred.cancel(tenant, subject=subject, key=key, key_prefix=key_prefix, by=by)
+    return CancelledShown(cancelled=list(done.cancelled), raced=list(done.raced))
 
 
 async def reschedule_task(caller: Caller) -> Response:
     """Cancel a run and book it anew for another time."""
     task = _id(caller)
     body = await read_as(caller.request, RescheduleBody)
-    due = checked("/", None, in_=body.in_, at=body.at).due
-    moved = await caller.functions.deferred.reschedule(caller.tenant.tenant, task, due, caller.tenant.limits, by=BY)
-    return JSONResponse(MovedShown(**booked(moved), cancelled=task), status_code=202)
+    shown = await moved(caller.functions.deferred, caller.tenant, task, **dict(body), by=BY)
+    return JSONResponse(shown, status_code=202)
+
+
+async def moved(
+    deferred: Deferred, config: TenantConfig, task: int, *, in_: str | float | None, at: str | None, by: str
+) -> MovedShown:
+    """Move a run, and return what the API answers. Raises BadBooking, NoSuchTask, Raced."""
+    due = checked("/", None, in_=in_, at=at).due
+    done = await deferred.reschedule(config.tenant, task, due, config.limits, by=by)
+    return MovedShown(**booked(done), cancelled=task)
 
 
 def told(found: Found) -> TaskShown:
@@ -176,6 +218,12 @@ def told(found: Found) -> TaskShown:
         "result": as_json(str(found.outcome).removeprefix(DONE)) if is_done else None,
         "error": found.error,
     }
+
+
+def whole(found: Found) -> TaskWhole:
+    """Return a task as the API shows it by itself: with the payload of a run."""
+    payload = _kept(found).get("payload") if found.kind == "function" else None
+    return TaskWhole(**told(found), payload=payload)
 
 
 def _kept(found: Found) -> Mapping[str, Any]:

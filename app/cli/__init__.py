@@ -15,6 +15,7 @@ COMMANDS = {
     "keys": ("app.cli.keys", "Make, list and revoke the keys to a tenant's API."),
     "schedules": ("app.cli.schedules", "List and take away schedules, and see beforehand when cron comes."),
     "templates": ("app.cli.templates", "List a tenant's WhatsApp templates, submit one, ask for one's approval."),
+    "mcp": ("app.cli.mcp", "Let an agent book, list and cancel, over MCP on standard input and output."),
     "telegram": ("app.cli.telegram", "Set up a tenant's Telegram bot."),
 }
 

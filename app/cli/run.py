@@ -59,9 +59,12 @@ def set_up_log(settings: Settings, level: int = logging.INFO) -> None:
         "openai",
         "anthropic",
         "twilio",
+        "mcp",
     ):
         logging.getLogger(library).setLevel(logging.WARNING)
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    # It repeats what it cannot read of a tenant's server, and raises it too.
+    logging.getLogger("mcp.client").setLevel(logging.CRITICAL)
     # Whoever must wait for the database is told so, in the terminal too.
     logging.getLogger("app.database").setLevel(min(level, logging.WARNING))
 

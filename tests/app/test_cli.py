@@ -29,7 +29,7 @@ def shell(tmp_path: Path, database_url: str) -> Shell:
 
 
 async def test_each_command_finds_all_it_needs_when_it_is_started_by_itself(shell: Shell) -> None:
-    """The others call one that is loaded. Serve and work, templates, telegram and keys are started anew where they are tested."""
+    """The others call one that is loaded. Serve and work, templates, telegram, keys and mcp are started anew where they are tested."""
     for words, answer in (
         (["migrate"], ""),
         (["tenants", "list"], "demo"),

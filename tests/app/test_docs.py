@@ -17,10 +17,13 @@ import click
 import httpx
 import pytest
 from click.testing import CliRunner
+from pydantic_ai.toolsets import FunctionToolset
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from agent.followup import returning_agent
 from agent.offline_request import read
+from agent.turn import answering_agent
 from app.api import functions as api
 from app.api.routes import ENDPOINTS
 from app.cli import main
@@ -28,6 +31,7 @@ from app.context import Context
 from app.deferred import KEY, LARGEST_PAGE, LARGEST_PAYLOAD, MOST_CANCELLED
 from app.functions import TIMEOUT, App
 from app.http import application
+from app.mcp.tools import TOOLS
 from app.rehearsal import Rehearsal
 from app.settings import Settings
 from app.simulated import FIRST
@@ -54,6 +58,7 @@ ENVIRON = {
     "ACME_TWILIO_SID": "AC" + "0a" * 16,
     "ACME_TWILIO_TOKEN": "hunter2",
     "ACME_CALLS_SECRET": "whsec_" + "hunter2A" * 4,
+    "ACME_TOOLS_TOKEN": "hunter2",
 }
 OF_DEV = ("setup", "test", "check")
 """Commands of dev.py's own; all others are vuelvo's."""
@@ -487,3 +492,34 @@ def test_the_preview_that_is_shown_is_what_is_printed() -> None:
     (words,) = lines(blocks(page, "sh")[0][1])
     told = CliRunner().invoke(main, words[1:])
     assert told.output == blocks(page, "")[0][1]
+
+
+def test_the_assistants_tools_are_in_their_list_with_their_arguments() -> None:
+    (functions,) = answering_agent().toolsets
+    assert isinstance(functions, FunctionToolset)
+    taken = {
+        name: list(tool.function_schema.json_schema["properties"]) or ["none"] for name, tool in functions.tools.items()
+    }
+    assert taken.keys() == {path.stem for path in (ROOT / "agent/tools").glob("[a-z]*.py")}
+    rows = re.findall(r"^\| `([a-z_]+)` \| (.+?) \| (.+?) \|", prose(ROOT / "docs/tools.md"), re.MULTILINE)
+    assert {name: re.findall(r"\w+", arguments) for name, arguments, _ in rows} == taken
+    assert {when for _, _, when in rows} == {"in a live turn"}
+    (none,) = returning_agent().toolsets
+    assert isinstance(none, FunctionToolset)
+    assert none.tools == {}
+
+
+def test_the_tools_for_other_agents_are_in_their_table_with_their_arguments_and_scopes() -> None:
+    rows = re.findall(r"^\| `([a-z_]+)` \| `(book|read|cancel)` \| (.+?) \|", prose(ROOT / "docs/mcp.md"), re.MULTILINE)
+    shown = {name: (scope, re.findall("`([a-z_]+)`", arguments)) for name, scope, arguments in rows}
+    assert shown == {name: (tool.scope, list(tool.schema["properties"])) for name, tool in TOOLS.items()}
+
+
+def test_the_agent_that_is_shown_is_one() -> None:
+    shown: dict[str, Any] = {}
+    for _, code in blocks(ROOT / "docs/mcp.md", "python"):
+        exec(code, shown)  # noqa: S102 - the page's own
+    parse(shown["vuelvo"].args)
+    for _, config in blocks(ROOT / "docs/mcp.md", "json"):
+        (server,) = json.loads(config)["mcpServers"].values()
+        parse(server.get("args", ["mcp"]))

@@ -49,6 +49,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
             "VUELVO_APP": "jobs:scheduler",
             "VUELVO_DEPLOYMENT": "blue-7",
             "VUELVO_DEFER_DEV": "1",
+            "VUELVO_MCP_KEY": "vk_acme_hunter2",
             "VUELVO_TELEGRAM_API_URL": "http://localhost:8081/",
             "VUELVO_TWILIO_API_URL": "http://[::1]:8082/twilio/",
             "VUELVO_TRUSTED_PROXIES": "10.0.0.7, fd00::/8",
@@ -56,7 +57,7 @@ def test_every_setting_is_read_from_its_variable() -> None:
         },
         None,
     )
-    assert settings.model_dump(exclude={"secret_key"}) == {
+    assert settings.model_dump(exclude={"secret_key", "mcp_key"}) == {
         "database_url": "postgres://u:p@db/vuelvo",
         "data_dir": Path("/data"),
         "model": "openai:gpt-5-mini",
@@ -76,6 +77,9 @@ def test_every_setting_is_read_from_its_variable() -> None:
     assert secret_key(settings) == KEY.encode()
     assert "p@db" not in repr(settings)
     assert KEY not in repr(settings)
+    assert settings.mcp_key is not None
+    assert settings.mcp_key.get_secret_value() == "vk_acme_hunter2"
+    assert "hunter2" not in repr(settings)
     with pytest.raises(ValidationError):
         settings.port = 1
 

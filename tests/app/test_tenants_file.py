@@ -451,6 +451,63 @@ def test_the_secrets_of_identities_are_sealed_each_in_its_place_and_never_shown(
     ]
 
 
+SERVERS = (
+    SHORT
+    + """agent:
+  mcp:
+    - name: shop
+      url: https://tools.example/mcp
+      allow: [stock, price]
+      headers: {Authorization: "Bearer ${TOKEN}", X-Shop: "7"}
+      timeout: 1m
+"""
+)
+
+
+def test_the_headers_of_a_tenants_own_servers_are_sealed_and_never_shown(file: Path) -> None:
+    (config,) = load(file, SERVERS, {"TOKEN": "hunter2"})
+    (server,) = config.agent.mcp
+    assert server.headers["Authorization"].get_secret_value() == "Bearer hunter2"
+    stored = json.loads(json.dumps(to_stored(config, BOX)))
+    assert "hunter2" not in json.dumps(stored)
+    assert stored["agent"]["mcp"][0]["timeout"] == "60s"
+    assert from_stored(stored, BOX) == config
+    assert to_stored(from_stored(stored, BOX), BOX) == stored
+    (seen,) = shown(config)["agent"]["mcp"]
+    assert seen["headers"] == {"Authorization": HIDDEN, "X-Shop": HIDDEN}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("https://tools", "http://tools", "acme.yaml:7: agent.mcp.0.url: write an address such as https://"),
+        ("https://tools", "https://me:pw@tools", "acme.yaml:7: agent.mcp.0.url: write an address"),
+        (".example/mcp", ".example:8443/mcp", "acme.yaml:7: agent.mcp.0.url: write an address"),
+        (".example/mcp", ".example:x/mcp", "acme.yaml:7: agent.mcp.0.url: write an address"),
+        ("name: shop", "name: my_shop", "acme.yaml:6: agent.mcp.0.name: write small letters"),
+        ("[stock, price]", "[]", "acme.yaml:8: agent.mcp.0.allow: it must have at least 1 item"),
+        ("      allow: [stock, price]\n", "", "acme.yaml:6: agent.mcp.0.allow: it is missing"),
+        ("timeout: 1m", "timeout: 1h", "acme.yaml:10: agent.mcp.0.timeout: write 1 second to 2 minutes"),
+        ("timeout: 1m", "timeout: soon", "acme.yaml:10: agent.mcp.0.timeout: "),
+        ("timeout: 1m", "time_out: 1m", "acme.yaml:10: agent.mcp.0.time_out: there is no such field"),
+        (
+            '"Bearer ${TOKEN}"',
+            '"Bearer\\n${TOKEN}"',
+            "acme.yaml:9: agent.mcp.0.headers.Authorization: a header's value",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_tenants_own_server_is_said_in_words(file: Path, old: str, new: str, problem: str) -> None:
+    assert old in SERVERS
+    (said,) = refused(file, SERVERS.replace(old, new), {"TOKEN": "hunter2"})
+    assert said.startswith(problem)
+
+
+def test_two_servers_of_one_name_are_refused(file: Path) -> None:
+    again = "    - {name: shop, url: 'https://other.example/mcp', allow: [stock]}\n"
+    assert refused(file, SERVERS + again, {"TOKEN": "t"}) == ["acme.yaml:5: agent.mcp: two servers have the name shop"]
+
+
 def test_an_origin_of_files_is_written_in_quotes(file: Path) -> None:
     (config,) = load(file, SHORT + "channels: {web: {origins: ['null']}}")
     assert config.channels.web is not None
@@ -465,7 +522,7 @@ def test_the_json_schema_knows_every_field_and_no_other() -> None:
     assert list(schema["properties"]) == list(TenantConfig.model_fields)
     assert schema["required"] == ["tenant", "name", "time_zone"]
     models = [schema, *schema["$defs"].values()]
-    assert len(models) == 14
+    assert len(models) == 15
     assert all(model["additionalProperties"] is False for model in models)
     assert schema["$defs"]["TelegramSection"]["properties"]["token"]["writeOnly"] is True
 
