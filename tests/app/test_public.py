@@ -1,6 +1,7 @@
 """The way to a tenant's own servers leads where calls to the outside may lead, and nowhere else."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from agent.section import McpServer
 from app.outside import Outside
 from app.public import NotPublic, client_maker
+from store.database import Database
+from tests.support.house import a_house
 from tests.support.outside_server import a_server
 
 SERVER = McpServer.model_validate(a_server())
@@ -94,3 +97,15 @@ async def test_the_connection_goes_to_the_address_that_was_checked(address: str,
     assert names.asked == ["tools.example"], "it is looked up once"
     assert (request.url.host, request.headers["host"]) == (address, "tools.example")
     assert request.extensions["sni_hostname"] == "tools.example"
+
+
+async def test_the_service_goes_its_one_way_to_the_outside(
+    database: Database, tmp_path: Path, sent: list[httpx2.Request]
+) -> None:
+    names = Names("10.0.0.7")
+    config = {"agent": {"mcp": [a_server()]}}
+    async with a_house(database, tmp_path, config=config, outside=Outside(lookup=names.look_up)) as house:
+        heard = await house.says("hello")
+        await house.until_heard(heard.conversation, 1)
+    assert set(names.asked) == {"tools.shop.example"}
+    assert sent == []
