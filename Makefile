@@ -25,11 +25,12 @@ bench:
 	$(PYTHON) dev.py setup --dev
 	.venv/bin/python -m benchmarks $(BENCH)
 
-# The engine under fire, and replicas with schedules; another size or seed: make crash CRASH='--followups 2000 --seed 7'
+# The engine under fire, replicas with schedules, and cancels that race; another size or seed: make crash CRASH='--followups 2000 --seed 7'
 crash:
 	$(PYTHON) dev.py setup --dev
 	.venv/bin/python -m tests.crash $(CRASH)
 	.venv/bin/python -m tests.replicas $(REPLICAS)
+	.venv/bin/python -m tests.races $(RACES)
 
 # A thousand schedules of faults on both networks; one of them again: make faults FAULTS='--seed 17 --schedules 1'
 faults:

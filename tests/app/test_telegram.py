@@ -77,13 +77,16 @@ async def goes_by(house: House, clock: MovableClock, span: timedelta) -> None:
 
 
 async def until_answered(house: House, clock: MovableClock) -> Conversation:
-    """Wait for a message to be in, let the moment pass in which its writer may go on, and wait for the answer."""
+    """Wait for a message to be in, let the moment pass in which its writer may go on, and wait for the answer.
+
+    Of several, as a command that is still being answered, the last is meant.
+    """
 
     async def is_in() -> bool:
         return bool(await house.tasks(kind="turn", states=("scheduled",)))
 
     await eventually(is_in)
-    (turn,) = await house.tasks(kind="turn", states=("scheduled",))
+    turn = max(await house.tasks(kind="turn", states=("scheduled",)), key=lambda task: task.id)
     await goes_by(house, clock, GATHER)
     await house.until_state(turn.id, "fired")
     async with house.service.database.transaction() as connection:

@@ -8,7 +8,7 @@ the order of every statement and commit.
 import random
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -27,7 +27,6 @@ from scheduler.claim import claim
 from scheduler.clock import MovableClock
 from scheduler.limits import LimitsSection
 from scheduler.poller import Poller
-from store.database import Database
 from tests.support.claims import LEASE
 from tests.support.house import House, a_house
 from tests.support.stage import Stage, StagedDatabase
@@ -74,11 +73,13 @@ class Theatre:
 async def a_theatre(url: str, directory: Path) -> AsyncIterator[Theatre]:
     """Open one on an empty, migrated database."""
     app, database, clock = App(time_zone="UTC"), StagedDatabase(url), MovableClock()
-    plain = Database(url).url.set(drivername="postgresql").render_as_string(hide_password=False)
+    plain = database.url.set(drivername="postgresql").render_as_string(hide_password=False)
     async with (
+        AsyncExitStack() as stack,
         a_house(database, directory, clock=clock, app=app, poll=False) as house,
         await psycopg.AsyncConnection.connect(plain, autocommit=True) as observer,
     ):
+        stack.push_async_callback(database.close)
         theatre = Theatre(house, database, clock, observer)
 
         @app.function("/run")
@@ -86,7 +87,6 @@ async def a_theatre(url: str, directory: Path) -> AsyncIterator[Theatre]:
             await theatre.run(ctx)
 
         yield theatre
-    await database.close()
 
 
 @dataclass
