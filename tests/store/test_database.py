@@ -309,11 +309,13 @@ async def test_a_statement_that_is_cancelled_is_cancelled_at_the_server_and_its_
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert await tenants(database) == []
-    async with other.transaction() as connection:
-        busy = (
-            "select count(*) from pg_stat_activity where query like '%pg_sleep(60)%' and state = 'active' and pid <> "
-        )
-        assert await connection.scalar(text(f"{busy} pg_backend_pid()")) == 0
+    busy = "select count(*) from pg_stat_activity where query like '%pg_sleep(60)%' and state = 'active' and pid <> "
+
+    async def is_at_rest() -> bool:
+        async with other.autocommit() as connection:
+            return await connection.scalar(text(f"{busy} pg_backend_pid()")) == 0
+
+    await eventually(is_at_rest)  # it hears of it at once, and takes a moment to stop
     await database.close()
     await other.close()
 
