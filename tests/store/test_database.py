@@ -313,7 +313,7 @@ async def test_a_statement_that_is_cancelled_is_cancelled_at_the_server_and_its_
 
     async def is_at_rest() -> bool:
         async with other.autocommit() as connection:
-            return await connection.scalar(text(f"{busy} pg_backend_pid()")) == 0
+            return bool(await connection.scalar(text(f"{busy} pg_backend_pid()")) == 0)
 
     await eventually(is_at_rest)  # it hears of it at once, and takes a moment to stop
     await database.close()
