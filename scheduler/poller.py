@@ -214,7 +214,7 @@ class Poller:
     ) -> Sequence[Task]:
         walk, began = self._walks[pool, bucket], time.monotonic()
         is_whole = not past_full or walk.to is None or began >= walk.again_at
-        since, offers = None if is_whole else walk.to, self._offers()
+        since, offers = None if is_whole else walk.to, self._offers() if pool == "application" else ()
         how = (connection, self._clock, self.name, self._lease)
         claimed = await claim(*how, pool, limit, held, bucket, since=since, offers=offers)
         if not past_full:
