@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -41,9 +41,18 @@ DEMO = {
 """Each run opens a session, all from one address."""
 
 
-def answer_at_once(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """The instant model."""
-    return ModelResponse(parts=[TextPart("Here is your answer.")])
+def instant_model(tell: Callable[[], None] = lambda: None) -> FunctionModel:
+    """Return a model that answers at once, whole and in a stream; each time it calls `tell`."""
+
+    def whole(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        tell()
+        return ModelResponse(parts=[TextPart("Here is your answer.")])
+
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        tell()
+        yield "Here is your answer."
+
+    return FunctionModel(whole, stream_function=stream)
 
 
 async def timed(step: Callable[[], Awaitable[object]], runs: int) -> list[float]:
@@ -115,7 +124,7 @@ async def measure_reply(house: Running, http: httpx.AsyncClient, runs: int) -> l
 
 async def measure_model_run(runs: int) -> list[float]:
     """What Pydantic AI itself takes for a run with the instant model, for comparison."""
-    agent = Agent(FunctionModel(answer_at_once))
+    agent = Agent(instant_model())
     return await timed(lambda: agent.run("hello"), runs)
 
 
@@ -134,7 +143,7 @@ async def measure(runs: int) -> None:
     """Run everything and print the table."""
     with tempfile.TemporaryDirectory(prefix="vuelvo-bench-") as directory:
         settings = Settings(data_dir=Path(directory), secret_key=SecretStr("a secret key for nothing but benchmarks"))
-        async with running(settings, model=FunctionModel(answer_at_once)) as house:
+        async with running(settings, model=instant_model()) as house:
             await apply_tenants(house.service, [TenantConfig.model_validate(DEMO)])
             server = uvicorn.Server(uvicorn.Config(application(house), port=0, lifespan="off", log_level="warning"))
             serving = asyncio.create_task(server.serve())

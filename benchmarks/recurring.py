@@ -12,13 +12,12 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from pydantic import SecretStr
-from pydantic_ai.models.function import FunctionModel
 from sqlalchemy import text
 
 from app.settings import Settings
 from app.tenants_file import TenantConfig
 from app.wiring import apply_tenants, running
-from benchmarks.main_job import answer_at_once
+from benchmarks.main_job import instant_model
 from benchmarks.measures import Measure
 from benchmarks.server import Server, own_server
 from scheduler.book import Booking, book
@@ -93,11 +92,11 @@ async def _one(url: str, rows: int, seconds: float) -> tuple[list[float], float]
     with tempfile.TemporaryDirectory(prefix="vuelvo-bench-") as directory:
         key = SecretStr("a secret key for nothing but benchmarks")
         settings = Settings(data_dir=Path(directory), database_url=url, secret_key=key)
-        async with running(settings, model=FunctionModel(answer_at_once), poll=False) as house:
+        async with running(settings, model=instant_model(), poll=False) as house:
             given: dict[str, Any] = {"tenant": CROWD, "name": "Crowd", "time_zone": "UTC", "channels": {"web": {}}}
             await apply_tenants(house.service, [TenantConfig.model_validate(given)])
             await _fill(house.service.database, rows)
-        async with running(settings, model=FunctionModel(answer_at_once)) as house:
+        async with running(settings, model=instant_model()) as house:
             service, other = house.service, 0
             async with service.database.transaction() as connection:
                 other = await _open(connection, OTHER, "somebody else")
