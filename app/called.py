@@ -5,7 +5,7 @@ attempt bears the same `webhook-id`. What it answers:
 
 - 2xx: done; a body of JSON is the result
 - 409, 410: not wanted any more; the run is skipped
-- 429, 5xx, or no answer in time: it is tried again, not before a Retry-After is over
+- 429, 5xx, or no answer in time: it is tried again for a day, not before a Retry-After is over
 - anything else: the run has failed
 """
 
@@ -54,7 +54,7 @@ class Called:
 
         Raises NotNow for what may be tried again, TooSlow among it, BadAddress or BadAnswer for what may not.
         """
-        headers = {"vuelvo-attempt": str(ctx.attempt)}
+        headers = {}
         if ctx.task_id is not None:
             headers["vuelvo-task"] = str(ctx.task_id)
         if ctx.scheduled_at is not None:

@@ -16,6 +16,7 @@ from app.service import Service, voice_of
 from app.speak import Speech
 from scheduler import settle
 from scheduler.errors import TryAgain
+from scheduler.put_off import is_over, put_off
 from scheduler.retry import BUDGET
 from scheduler.task import Task
 from store import conversations, messages
@@ -34,7 +35,7 @@ async def come_back(service: Service, task: Task) -> None:
         if await settle.is_cancelled(connection, task) and not task.sending:
             await settle.cancel(connection, service.clock, task)
             return
-        if task.expires_at is not None and task.expires_at <= task.claimed_at and not task.sending:
+        if is_over(task) and not task.sending:
             await settle.expire(connection, service.clock, task)
             return
         conversation = await conversations.find(connection, task.tenant, task.conversation or 0)
@@ -49,7 +50,13 @@ async def come_back(service: Service, task: Task) -> None:
             before=conversation.last_seq + 1,
             limit=tenant.agent.history,
         )
-    if not task.sending and (says_no := await guards.first_no(service, tenant, conversation, task)) is not None:
+    try:
+        says_no = None if task.sending else await guards.first_no(service, tenant, conversation, task)
+    except guards.NotKnown as problem:
+        async with service.database.transaction() as connection:
+            await put_off(connection, service.clock, task, str(problem))
+        return
+    if says_no is not None:
         async with service.database.transaction() as connection:
             await settle.skip(connection, service.clock, task, says_no)
         return

@@ -37,6 +37,17 @@ class Stop(Exception):
     """Raised by a function: this run is not to be tried again. The message is kept as its error."""
 
 
+class Later(Exception):
+    """Raised by a function: it cannot run now, and that is no fault of its own. It is tried again for a day, however often.
+
+    The message is kept as its error. It is not tried again before `after` is over.
+    """
+
+    def __init__(self, words: str, after: timedelta | None = None) -> None:
+        super().__init__(words)
+        self.retry_after = None if after is None else after.total_seconds()
+
+
 @dataclass(frozen=True, slots=True)
 class Function:
     """One function and where it is called."""

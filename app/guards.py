@@ -1,23 +1,37 @@
 """Guards as data: what is looked at before a follow-up or a notice is written, and again before it is said.
 
-    [{"guard": "no reply since"}, {"guard": "template approved", "template": "HX…"}]
+    [{"guard": "no reply since"}, {"guard": "template approved", "template": "HX…"},
+     {"guard": "call", "function": "/still-open", "if_unknown": "hold"}]
 
 The first that says no ends the task as skipped, by its name. That somebody has opted out is looked at always.
 """
 
+import logging
 from collections.abc import Sequence
+from datetime import UTC, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from app.called import Unknown, call_guard
+from app.calls_section import FunctionPath
+from app.deferred import BadBooking
 from app.service import Service
 from app.tenants_file import TenantConfig
 from channels.message import Filled
 from scheduler.task import Task
 from store.conversations import Conversation
 
+log = logging.getLogger(__name__)
+
 MOST = 5
 """Guards of one task."""
+PROMPT = timedelta(minutes=1)
+"""What is said within this after its time is asked about before it is written; what is said later, again."""
+
+
+class NotKnown(Exception):
+    """A guard said neither yes nor no, and the task is to wait for it; the message says why."""
 
 
 class NoReplySince(BaseModel, extra="forbid", frozen=True):
@@ -33,35 +47,81 @@ class TemplateApproved(BaseModel, extra="forbid", frozen=True):
     template: Annotated[str, Field(pattern=r"^HX[0-9a-fA-F]{32}$")]
 
 
-AnyGuard = Annotated[NoReplySince | TemplateApproved, Field(discriminator="guard")]
+class Call(BaseModel, extra="forbid", frozen=True):
+    """One of the tenant's functions elsewhere answers `{"proceed": true}`."""
+
+    guard: Literal["call"]
+    function: FunctionPath
+    if_unknown: Literal["hold", "skip", "send"] = "hold"
+    """What becomes of the task where it answers neither yes nor no, in five seconds. Held, it is asked again for a day."""
+
+
+AnyGuard = Annotated[NoReplySince | TemplateApproved | Call, Field(discriminator="guard")]
 Guards = Annotated[list[AnyGuard], Field(max_length=MOST)]
 _READ: TypeAdapter[list[AnyGuard]] = TypeAdapter(Guards, config=ConfigDict(hide_input_in_errors=True))
 
 
-def read(kept: Any) -> Sequence[NoReplySince | TemplateApproved]:
+def read(kept: Any) -> Sequence[AnyGuard]:
     """Return what a task's payload has of guards. Raises pydantic.ValidationError for what another version has written."""
     return _READ.validate_python(kept or [])
 
 
+def check(guards: Sequence[AnyGuard], tenant: TenantConfig) -> None:
+    """Raise BadBooking for a guard that calls what the tenant has not."""
+    for guard in guards:
+        if isinstance(guard, Call) and guard.function not in tenant.functions:
+            known = ", ".join(sorted(tenant.functions)) or "none"
+            raise BadBooking(
+                f"guards: the tenant has no function elsewhere at {guard.function} (there are: {known}): write where it is"
+                " called under functions in the tenant's file"
+            )
+
+
 async def first_no(service: Service, tenant: TenantConfig, conversation: Conversation, task: Task) -> str | None:
-    """Return the name of the first guard that says no; None where none does."""
+    """Return the name of the first guard that says no; None where none does. Raises NotKnown."""
     for guard in read(task.payload.get("guards")):
-        if not await _says_yes(guard, service, tenant, conversation, task):
+        if isinstance(guard, NoReplySince):
+            heard = conversation.last_inbound_at
+            says_yes = heard is None or heard <= task.created_at
+        elif isinstance(guard, TemplateApproved):
+            channel = await service.channel(tenant, "whatsapp")
+            filled = Filled(guard.template, {}, is_whole=True)
+            says_yes = channel is not None and isinstance(await channel.check(filled), Filled)
+        else:
+            says_yes = await _is_told_to_proceed(service, tenant, guard, task)
+        if not says_yes:
             return guard.guard
     return None
 
 
-async def _says_yes(
-    guard: NoReplySince | TemplateApproved,
-    service: Service,
-    tenant: TenantConfig,
-    conversation: Conversation,
-    task: Task,
-) -> bool:
-    if isinstance(guard, NoReplySince):
-        heard = conversation.last_inbound_at
-        return heard is None or heard <= task.created_at
-    channel = await service.channel(tenant, "whatsapp")
-    if channel is None:
-        return False
-    return isinstance(await channel.check(Filled(guard.template, {}, is_whole=True)), Filled)
+async def _is_told_to_proceed(service: Service, tenant: TenantConfig, guard: Call, task: Task) -> bool:
+    if task.text is not None and task.claimed_at - task.booked_for < PROMPT:
+        return True  # it said so before this was written
+    section = tenant.functions.get(guard.function)
+    if section is None:
+        said: bool | Unknown = Unknown("there is no such function any more")
+    else:
+        what = {
+            "task": task.id,
+            "kind": task.kind,
+            "key": task.key,
+            "subject": task.subject,
+            "conversation": task.conversation,
+            "channel": task.channel,
+            "scheduled_at": task.booked_for.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+            "about": task.payload.get("about"),
+        }
+        said = await call_guard(service.outside, tenant, section.url, what)
+    if not isinstance(said, Unknown):
+        return said
+    if guard.if_unknown == "hold":
+        raise NotKnown(f"whether to proceed, {guard.function} did not say: {said.why}")
+    log.warning(
+        "task %d of tenant %s: whether to proceed, %s did not say (%s), and so: %s",
+        task.id,
+        task.tenant,
+        guard.function,
+        said.why,
+        guard.if_unknown,
+    )
+    return guard.if_unknown == "send"

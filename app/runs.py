@@ -1,8 +1,8 @@
 """Running functions: at the time that was booked, or at once for a call over HTTP.
 
 A run is done at least once. Where its worker dies it is run again; where it raises it is tried again, later each time, until its
-attempts are used up; then it has failed, and an operator may retry it. What is not wanted any more says so by a guard, or
-by raising Stop.
+attempts are used up; then it has failed, and an operator may retry it. Where another server is down, which is no fault of
+the run, it is tried again for a day. What is not wanted any more says so by a guard, or by raising Stop.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.called import Called
 from app.context import DONE, Booker, Booking, Context, Deferrals, deferral_of
 from app.deferred import BadBooking, Deferred, NoSuchFunction, Run
-from app.functions import App, BadInput, Function, Stop, written
+from app.functions import App, BadInput, Function, Later, Stop, written
 from app.guard import GuardNotRun
-from app.outside import NotNow, Outside, OutsideError
+from app.outside import NotNow, OutsideError
 from app.service import Service
 from app.tenants_file import TenantConfig
 from channels.channel import Channel
@@ -32,6 +32,7 @@ from scheduler.book import Booking as Scheduled
 from scheduler.cancel import Cancelled
 from scheduler.errors import TryAgain
 from scheduler.poller import DUE, storable
+from scheduler.put_off import is_over, put_off
 from scheduler.scheduled import Send
 from scheduler.settle import End
 from scheduler.task import Task
@@ -51,14 +52,13 @@ class Functions:
     service: Service
     deferred: Deferred
     send: Send
-    outside: Outside
     deployment: str | None = None
     """Which of several versions side by side this process is."""
 
     def find(self, tenant: TenantConfig, path: str) -> Function | Called:
         """Return what is called at a path: the tenant's own before the application's. Raises NoSuchFunction."""
         if (section := tenant.functions.get(path)) is not None:
-            return Called(path, tenant.tenant, section, tenant.calls, self.outside)
+            return Called(path, tenant.tenant, section, tenant.calls, self.service.outside)
         function = self.app.functions.get(path)
         if function is None:
             known = ", ".join(sorted({*self.app.functions, *tenant.functions})) or "none"
@@ -135,8 +135,8 @@ class Functions:
                 result = await function.call(given, ctx)
         except (Stop, GuardNotRun) as problem:
             return End(task, "failed", error=storable(_name(problem)))
-        except NotNow as problem:
-            raise TryAgain(str(problem), problem.retry_after) from problem
+        except (NotNow, Later) as problem:
+            return await self._later(task, storable(str(problem)), problem.retry_after)
         except OutsideError as problem:
             return End(task, "failed", error=str(problem))
         except TimeoutError as problem:
@@ -144,6 +144,14 @@ class Functions:
                 raise
             raise TryAgain(f"it took longer than {function.timeout}, the time it is given") from problem
         return End(task, "fired", outcome=outcome_of(task, result))
+
+    async def _later(self, task: Task, why: str, at_least: float | None) -> End | None:
+        """Give a run back that cannot be done for now; where that has been so for too long, it has failed."""
+        if is_over(task):
+            return End(task, "failed", error=why)
+        async with self.service.database.transaction() as connection:
+            await put_off(connection, self.service.clock, task, why, at_least)
+        return None
 
 
 def outcome_of(task: Task, result: object) -> str:

@@ -14,6 +14,7 @@ from agent.context import TurnContext, Voice
 from agent.language import detect
 from agent.models import Models
 from agent.servers import Servers
+from app.outside import Outside
 from app.tenants_file import UNUSABLE, Problem, TenantConfig, TenantFileError, from_stored
 from channels.channel import Channel
 from channels.message import Accepted, NotSent, Outcome, Rejected, Unknown
@@ -138,6 +139,7 @@ class Service:
     returning: Agent[Voice, str]
     make_channel: Callable[[TenantConfig, str], Channel | None]
     servers: Servers
+    outside: Outside
     counts: Counts = field(default_factory=Counts)
     on_heard: Callable[[str, int], None] = lambda tenant, conversation: None
     """Told of each message a customer has written: tenant and conversation."""

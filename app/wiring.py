@@ -158,7 +158,7 @@ async def running(
             deferred: Deferred = Simulated(database, service.clock)
         else:
             deferred = Deferred(database, service.clock, service.signals)
-        functions = Functions(app, service, deferred, engine.send, outside, settings.deployment)
+        functions = Functions(app, service, deferred, engine.send, settings.deployment)
         poller = None
         if poll:
             poller = Poller(
@@ -201,6 +201,7 @@ async def _service(
         returning=returning_agent(),
         make_channel=channel_maker(settings, clock),
         servers=Servers(client_maker(outside)),
+        outside=outside,
     )
     database.on_commit = service.counts.committed
     await signals.start()

@@ -22,8 +22,10 @@ from scheduler.events import became, note
 from scheduler.hold import WINDOW_CLOSED
 from store.database import bucket_of, sql
 
+# For a function the time was written when it was first put off, and it is put off anew.
 RETRY = """
-state = 'scheduled', due_at = {now}, attempt = 0, hold = null, ended_at = null, sending = false, cancel_requested = false"""
+state = 'scheduled', due_at = {now}, attempt = 0, hold = null, ended_at = null, sending = false, cancel_requested = false,
+       expires_at = case when t.kind = 'function' then null else t.expires_at end"""
 # What is over by somebody's word has ended when it was said: the record of it is kept as long as any.
 DISCARD = "state = 'cancelled', ended_at = {now}"
 ARRIVED = "state = 'fired', outcome = 'delivered', ended_at = {now}"

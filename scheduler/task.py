@@ -263,6 +263,7 @@ class Task:
     fence: int
     attempt: int
     key: str | None
+    subject: str | None
     message_seq: int | None
     """The message that it is taken for already: it was said before, or may have been."""
     needs: str | None
@@ -292,7 +293,7 @@ class Task:
 
 CLAIMED = (
     "tenant, id, kind, conversation, channel, reply_to, parent, payload, text, due_at, booked_for, created_at, expires_at,"
-    " lane, sending, fence, attempt, key, message_seq, needs, claimed_at"
+    " lane, sending, fence, attempt, key, subject, message_seq, needs, claimed_at"
 )
 """The columns of a Task, in order."""
 

@@ -152,7 +152,7 @@ REFUSALS: Mapping[int, str] = {
     429: f"As many are booked as there may be at a time: {MOST_ACTIVE:,} deferred runs of a tenant, unless it was given more.",
     500: "The function raised an error, or something went wrong here; the service's log says which.",
     502: "What is called lies elsewhere, and could not be reached or gave no answer that can be used.",
-    503: "The database does not answer, or the tenant cannot be served just now. Try again later.",
+    503: "The database does not answer, or the tenant cannot be served or the function cannot run just now. Try again later.",
     504: "The function took longer than it is given; it may have done its work.",
 }
 OF_ALL = (401, 403, 405, 500, 503)

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from app.api.access import Caller, read_as
 from app.api.functions import IDEMPOTENCY_KEY, booked_answer, said
 from app.deferred import KEY, BadBooking, check_time, checked
-from app.guards import AnyGuard, Guards
+from app.guards import AnyGuard, Guards, check
 from app.runs import Functions
 from app.tenants_file import TenantConfig
 from scheduler.book import Booked, Booking, book
@@ -64,6 +64,7 @@ async def book_into(
     asked = checked("/", None, in_=in_, at=at, key=key, subject=subject, idempotency_key=idempotency_key)
     if conversation is None:
         raise BadBooking("conversation: a follow-up comes back to the conversation that it is booked into; name one")
+    check(guards, config)
     service, tenant = functions.service, config.tenant
     async with service.database.transaction() as connection:
         found = await conversations.find(connection, tenant, conversation)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ from typing_extensions import TypedDict  # pydantic needs this one below Python 
 
 from app.api.access import Caller, read_any
 from app.deferred import BadBooking, DeferError, checked
-from app.functions import BadInput, Stop, written
+from app.functions import BadInput, Later, Stop, written
 from app.guard import GuardNotRun
 from app.outside import OutsideError, TooSlow
 from channels.request import Problem
@@ -25,6 +26,8 @@ SCHEDULE_IN, SCHEDULE_AT = "vuelvo-schedule-in", "vuelvo-schedule-at"
 KEY, SUBJECT, PIN, CHANNEL = "vuelvo-key", "vuelvo-subject", "vuelvo-pin-deployment", "vuelvo-channel"
 IDEMPOTENCY_KEY = "idempotency-key"
 CHANNELS = ("web", "telegram", "whatsapp")
+RETRY_AFTER = 60
+"""Seconds after which to call again, for a function that does not say."""
 CLOSED = with_config(extra="forbid")
 """An answer has these fields and no others."""
 
@@ -73,6 +76,9 @@ async def call_or_book(caller: Caller) -> Response:
         raise Problem(status, f"The call of {path} came to nothing: {problem}.") from problem
     except Stop as problem:
         raise Problem(409, f"The function at {path} will not run: {problem}") from problem
+    except Later as problem:
+        again = {"retry-after": str(math.ceil(problem.retry_after or RETRY_AFTER))}
+        raise Problem(503, f"The function at {path} cannot run now: {problem}", headers=again) from problem
     except GuardNotRun as problem:
         raise Problem(500, str(problem)) from problem
     except Exception as problem:

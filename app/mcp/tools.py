@@ -16,6 +16,7 @@ from app.api.followups import book_into
 from app.api.functions import booked
 from app.api.tasks import LARGEST_ID, cancelled, moved, page_of, whole
 from app.deferred import DeferError, checked
+from app.guards import Guards
 from app.problems import problem_of
 from app.runs import Functions
 from app.tenants_file import TenantConfig
@@ -78,6 +79,11 @@ class BookFollowup(Arguments):
     key: str | None = _KEY
     subject: str | None = _SUBJECT
     idempotency_key: str | None = _IDEMPOTENCY_KEY
+    guards: Guards = Field(
+        default=[],
+        description="What must hold at its time for it to be said: that the customer has not written since, that a template"
+        " may be sent, or what one of the tenant's functions elsewhere answers.",
+    )
 
 
 class BookRun(Arguments):

@@ -18,6 +18,9 @@ from app.deferred import CALLED
 from app.signing import verify_webhook
 from app.wiring import apply_tenants
 from scheduler.clock import MovableClock
+from scheduler.operate import retry
+from scheduler.poller import DUE
+from scheduler.put_off import LONGEST
 from store.database import Database
 from tests.app.test_functions import Server, a_key, serving
 from tests.support.elsewhere import Elsewhere, answer, elsewhere
@@ -63,6 +66,19 @@ class Shop:
         await eventually(is_back)
         return await self.server.get(f"/v1/tasks/{task}")
 
+    async def comes_again(self, task: int) -> None:
+        """Let the pause go by, no longer, and return when the next attempt has been made."""
+        asked = len(self.there.requests)
+        waits = await self.server.house.until_state(task, "scheduled")
+        await self.server.fires(waits.due_at - self.server.clock.at)
+        await eventually(lambda: len(self.there.requests) > asked)
+
+        async def is_back() -> bool:
+            told = await self.server.get(f"/v1/tasks/{task}")
+            return bool(told["status"] != "firing")
+
+        await eventually(is_back)
+
 
 @asynccontextmanager
 async def a_shop(database: Database, directory: Path, clock: MovableClock, **config: Any) -> AsyncIterator[Shop]:
@@ -91,7 +107,6 @@ async def test_a_run_of_a_function_elsewhere_is_a_signed_post_of_its_payload(sho
     headers = {name: value for name, value in request.headers.items() if name.startswith("vuelvo-")}
     assert headers == {
         "vuelvo-task": str(task),
-        "vuelvo-attempt": "1",
         "vuelvo-scheduled-at": told["scheduled_at"],
     }
 
@@ -156,7 +171,6 @@ async def test_what_may_do_better_later_is_tried_again_under_the_same_id(shop: S
     await shop.server.house.until_state(task, "fired")
     first, second = shop.there.requests
     assert first.headers["webhook-id"] == second.headers["webhook-id"] == f"run:{task}"
-    assert [one.headers["vuelvo-attempt"] for one in (first, second)] == ["1", "2"]
     assert [one.headers["vuelvo-scheduled-at"] for one in (first, second)] == [told["scheduled_at"]] * 2
     assert verify_webhook("standard", second.body, second.headers, SECRET).id == f"run:{task}"
 
@@ -172,15 +186,39 @@ async def test_no_call_is_made_before_a_retry_after_is_over(shop: Shop) -> None:
     assert len(shop.there.requests) == 2
 
 
-async def test_after_its_attempts_a_run_that_nobody_answers_has_failed(shop: Shop) -> None:
+async def test_a_server_that_is_down_for_hours_is_called_when_it_is_back(shop: Shop) -> None:
     shop.there.answers = [answer(500, b"")]
     task = await shop.books()
     await shop.comes_back(task)
-    for attempt in range(2, 6):
-        await shop.server.fires(10 * MINUTE)
-        await eventually(lambda attempt=attempt: len(shop.there.requests) == attempt)  # type: ignore[misc]
-        await shop.server.house.until_state(task, "failed" if attempt == 5 else "scheduled")
-    assert (await shop.server.get(f"/v1/tasks/{task}"))["error"] == "the function answered 500"
+    down = shop.server.clock.at + timedelta(hours=5)
+    while shop.server.clock.at < down:
+        await shop.comes_again(task)
+    asked = len(shop.there.requests)
+    assert 30 < asked < 110, "with pauses that grow, to ten minutes at most"
+    shop.there.answers = [answer(200, b"7")]
+    await shop.server.fires(LONGEST)
+    await shop.server.house.until_state(task, "fired")
+    assert len(shop.there.requests) == asked + 1
+
+
+async def test_after_a_day_a_run_that_nobody_answers_has_failed_and_retried_it_has_another(shop: Shop) -> None:
+    shop.there.answers = [answer(500, b""), answer(500, b"")]
+    task = await shop.books()
+    began = await shop.comes_back(task)
+    shop.there.answers = [answer(500, b"", retry_after="86400")]
+    await shop.comes_again(task)
+    await shop.server.fires(timedelta(days=1))
+    await shop.server.house.until_state(task, "failed")
+    assert (await shop.server.get(f"/v1/tasks/{task}"))["error"] == began["error"] == "the function answered 500"
+    shop.there.answers = [answer(500, b""), answer(200, b"7")]
+    house, asked = shop.server.house, len(shop.there.requests)
+    async with house.service.database.transaction() as connection:
+        assert await retry(connection, house.service.clock, "acme", task, "Ana")
+    house.service.signals.hint(DUE)
+    await eventually(lambda: len(shop.there.requests) > asked)
+    await house.until_state(task, "scheduled")
+    await shop.comes_again(task)
+    await house.until_state(task, "fired")
 
 
 async def test_one_that_does_not_answer_or_takes_no_connection_is_tried_again(shop: Shop) -> None:
@@ -262,7 +300,7 @@ async def test_called_at_once_it_is_called_now_and_its_answer_given(shop: Shop) 
     assert (called.status_code, called.json()) == (200, {"paid": [1, None]})
     (request,) = shop.there.requests
     assert (verify_webhook("standard", request.body, request.headers, SECRET).id or "").startswith("call:")
-    assert [name for name in request.headers if name.startswith("vuelvo-")] == ["vuelvo-attempt"]
+    assert [name for name in request.headers if name.startswith("vuelvo-")] == []
     assert (await shop.server.get("/v1/tasks"))["total"] == 0
 
 

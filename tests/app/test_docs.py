@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import httpx
@@ -24,6 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from agent.followup import returning_agent
 from agent.offline_request import read
 from agent.turn import answering_agent
+from app import guards
 from app.api import functions as api
 from app.api.routes import ENDPOINTS
 from app.cli import main
@@ -318,7 +319,7 @@ def values(text: str) -> Iterator[Any]:
         yield value
 
 
-FUNCTIONS = ROOT / "docs/functions.md"
+FUNCTIONS, API = ROOT / "docs/functions.md", ROOT / "docs/api.md"
 ANA = {"user": "ana", "cart": "c1", "to": "+34600000001", "event": "e1"}
 
 
@@ -402,6 +403,18 @@ async def test_functions_check_and_stop_as_shown(deferred: Rehearsal) -> None:
     ]
 
 
+async def test_a_function_that_cannot_run_now_is_tried_again_without_using_attempts_up_as_shown(
+    deferred: Rehearsal,
+) -> None:
+    await deferred.context().schedule(in_=1, path="/sync", payload={"crm": "down"})
+    assert await deferred.fire_due(after=1) == []
+    (put_off,) = await deferred.tasks("/sync")
+    assert (put_off.status, put_off.error, put_off.attempt) == ("scheduled", "the CRM is down", 0)
+    assert put_off.scheduled_at == deferred.clock.at
+    assert await deferred.fire_due(after="4m59s") == []
+    assert [run.error for run in await deferred.fire_due(after="25h")] == ["the CRM is down"]
+
+
 async def test_a_booking_is_part_of_one_s_own_transaction_as_shown(deferred: Rehearsal, engine: AsyncEngine) -> None:
     async with engine.begin() as connection:
         await connection.exec_driver_sql("create table orders (number text primary key)")
@@ -435,6 +448,27 @@ async def test_the_requests_of_the_page_about_functions_are_answered_as_it_shows
         assert (compared, answers) == (4, [])
 
 
+async def test_the_follow_up_of_the_page_about_the_api_is_booked_and_its_guards_are_all_there_are(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    async with (
+        a_house(database, tmp_path, clock=clock) as house,
+        calling(application(house.run)) as http,
+    ):
+        conversation = (await house.says("hello")).conversation
+        async with database.transaction() as connection:
+            _, key = await api_keys.create(connection, "acme")
+        ((_, block),) = blocks(API, "sh")
+        (words,) = lines(block.replace("$KEY", key).replace('"conversation": 12', f'"conversation": {conversation}'))
+        answer = await curl(http, words)
+        assert (answer.status_code, answer.json()["idempotent_replay"]) == (202, False)
+        (booked,) = await house.tasks()
+        assert booked.payload["guards"] == [{"guard": "no reply since"}]
+    told = re.findall(r'^\| `(\{"guard": [^`]+\})` \|', prose(API), re.MULTILINE)
+    kinds = [type(guard) for one in told for guard in guards.read([json.loads(one.replace("HX…", f"HX{32 * '0'}"))])]
+    assert kinds == list(get_args(get_args(guards.AnyGuard)[0]))
+
+
 def test_the_limits_of_the_page_about_functions_are_those_that_are_kept() -> None:
     page = prose(FUNCTIONS)
     for words in (
@@ -466,12 +500,12 @@ def named(page: str, table: str) -> set[str]:
     return {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
 
 
-def test_every_header_and_address_of_the_api_is_on_the_page_about_functions() -> None:
+def test_every_header_and_address_of_the_api_is_in_its_table() -> None:
     page = prose(FUNCTIONS)
     told = {header.lower() for header in re.findall(r"^\| `([A-Za-z-]+)` \|", page, re.MULTILINE)}
     headers = {api.SCHEDULE_IN, api.SCHEDULE_AT, api.KEY, api.SUBJECT, api.PIN, api.CHANNEL, api.IDEMPOTENCY_KEY}
     assert headers <= told
-    addresses = set(re.findall(r"^\| `((?:GET|POST) /v1/\S+)` \|", page, re.MULTILINE))
+    addresses = set(re.findall(r"^\| `((?:GET|POST) /v1/\S+)` \|", prose(API), re.MULTILINE))
     there = {
         f"{method} {address}".replace("{path:path}", "PATH").replace("{id}", "ID") for method, address, *_ in ENDPOINTS
     }

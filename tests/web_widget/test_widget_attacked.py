@@ -133,6 +133,22 @@ async def test_signing_out_reaches_a_tab_that_is_still_opening_a_session(desk: D
     assert await two.evaluate("Object.keys(localStorage)") == []
 
 
+async def test_a_tab_that_is_told_of_it_leaves_nothing_of_its_own_though_the_other_had_not_seen_it_yet(
+    desk: Desk,
+) -> None:
+    """A browser hands what one tab has stored to the others a moment later; until then they cannot delete it."""
+    page = await desk.page()
+    released = await _hold(page, "**/sessions")
+    async with page.expect_request("**/sessions"):
+        await write(page, "Hello")
+    assert await page.evaluate("Object.keys(localStorage).sort()") == ["vuelvo:acme:talked", "vuelvo:acme:unsent"]
+    async with page.expect_event("requestfailed", timeout=3_000):
+        await page.evaluate("new BroadcastChannel('vuelvo:acme:tabs').postMessage({ isForgotten: true })")
+    released.set()
+    await expect(bubbles(page)).to_have_count(0)
+    assert await page.evaluate("Object.keys(localStorage)") == []
+
+
 @pytest.mark.parametrize("queue", ["{}", "7", "[7, null, () => { throw 1 }]", "'word'", "document.body"])
 async def test_a_queue_that_is_none_does_not_keep_the_widget_from_its_options(desk: Desk, queue: str) -> None:
     more = f"<body><script>window.vuelvoQueue = {queue}</script>"

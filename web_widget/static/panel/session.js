@@ -140,6 +140,7 @@ export function beForgotten(isHere) {
   if (isHere && session) call("sessions", "DELETE").catch(() => {});
   identity = undefined;
   clearQueue();
+  if (!recall("token")) remember("talked");
   take();
 }
 
