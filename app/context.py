@@ -245,10 +245,9 @@ class Context:
         page: int = 1,
         per_page: int = 20,
     ) -> Deferrals:
-        """Return the tenant's runs, those of this function unless another is named (`"*"` for all). Raises BadBooking."""
-        which = None if function == "*" else function or self.path
+        """Return the tenant's runs, of every function unless one is named by its path. Raises BadBooking."""
         return await self._booker.find(
-            key=key, subject=subject, status=status, function=which, page=page, per_page=per_page
+            key=key, subject=subject, status=status, function=function, page=page, per_page=per_page
         )
 
     async def cancel_deferred(

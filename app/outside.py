@@ -41,7 +41,7 @@ PORT = 443
 MOST_TRIED = 4
 """Addresses of a host to which a connection is tried, one after the other."""
 LOOKUPS = 64
-"""Hosts looked up at a time, in threads of their own: a name server that never answers keeps nobody else's waiting."""
+"""Hosts looked up at a time, in threads of their own, each in one: a name server that never answers keeps nobody else's waiting."""
 
 # The registries of IANA for special purposes, https://www.iana.org/assignments/iana-ipv4-special-registry and
 # https://www.iana.org/assignments/iana-ipv6-special-registry. `is_global` of Python 3.11 takes several of them for public.
@@ -188,6 +188,7 @@ class Outside:
         self._context, self._loopback = context, loopback
         self._lookup = lookup or self._look_up
         self._threads = ThreadPoolExecutor(LOOKUPS, "lookup")
+        self._looking: dict[str, asyncio.Future[Sequence[str]]] = {}
 
     def close(self) -> None:
         """End the threads in which hosts are looked up."""
@@ -241,9 +242,23 @@ class Outside:
         return self._loopback is not None and address.startswith("127.")
 
     async def _look_up(self, host: str) -> Sequence[str]:
-        ask = partial(socket.getaddrinfo, host, PORT, type=socket.SOCK_STREAM)
-        found = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
-        return list(dict.fromkeys(str(one[4][0]) for one in found))
+        looking = self._looking.get(host)
+        if looking is None:
+            looking = asyncio.get_running_loop().run_in_executor(self._threads, _addresses_of, host)
+            self._looking[host] = looking
+            looking.add_done_callback(partial(self._has_looked, host))
+        # Who gives up leaves it to those who wait for it too, since its thread could not be stopped anyway.
+        return await asyncio.shield(looking)
+
+    def _has_looked(self, host: str, looking: asyncio.Future[Sequence[str]]) -> None:
+        del self._looking[host]
+        if not looking.cancelled():
+            looking.exception()  # so that nobody complains where nobody waits for it any more
+
+
+def _addresses_of(host: str) -> Sequence[str]:
+    found = socket.getaddrinfo(host, PORT, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(one[4][0]) for one in found))
 
 
 class _Line(httpcore.AsyncNetworkBackend):

@@ -130,16 +130,6 @@ PARAMETERS: Mapping[str, tuple[str, Json, Any]] = {
 }
 """Each in words, with its schema and an example."""
 
-OF_CALLS = (
-    headers.SCHEDULE_IN,
-    headers.SCHEDULE_AT,
-    headers.KEY,
-    headers.SUBJECT,
-    headers.PIN,
-    headers.CHANNEL,
-    headers.IDEMPOTENCY_KEY,
-)
-
 REFUSALS: Mapping[int, str] = {
     400: "The body is not UTF-8, not JSON or did not come whole; or something in it cannot be stored.",
     401: "There is no key, or one that opens nothing.",
@@ -172,7 +162,7 @@ CALL = Operation(
     " Vuelvo-Schedule-At a run of it is booked.",
     {200: ("The function's result; or, of a booking that was made before, that booking.", Any), 202: BOOKED},
     (*OF_BODIES, 404, 409, 429, 502, 504),
-    headers=OF_CALLS,
+    headers=headers.HEADERS,
     example={"user": "ana", "cart": "42"},
 )
 OPERATIONS: Mapping[Answer, Operation] = {

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from typing_extensions import TypedDict  # pydantic needs this one below Python 3.12
 
 from app.api.access import Caller, read_any
+from app.context import NoChannel
 from app.deferred import BadBooking, DeferError, checked
 from app.functions import BadInput, Later, Stop, written
 from app.guard import GuardNotRun
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 SCHEDULE_IN, SCHEDULE_AT = "vuelvo-schedule-in", "vuelvo-schedule-at"
 KEY, SUBJECT, PIN, CHANNEL = "vuelvo-key", "vuelvo-subject", "vuelvo-pin-deployment", "vuelvo-channel"
 IDEMPOTENCY_KEY = "idempotency-key"
+HEADERS = (SCHEDULE_IN, SCHEDULE_AT, KEY, SUBJECT, PIN, CHANNEL, IDEMPOTENCY_KEY)
+"""What a call may be sent with."""
 CHANNELS = ("web", "telegram", "whatsapp")
 RETRY_AFTER = 60
 """Seconds after which to call again, for a function that does not say."""
@@ -44,6 +47,9 @@ class BookedShown(TypedDict):
 async def call_or_book(caller: Caller) -> Response:
     """Answer one call."""
     headers, path = caller.request.headers, "/" + caller.request.path_params["path"]
+    if misspelt := [name for name in headers if name.startswith("vuelvo-") and name not in HEADERS]:
+        # Passed over, one that was to say when would have the function run now.
+        raise BadBooking(f"there is no header {misspelt[0][:40]!r}: use {', '.join(HEADERS)}")
     payload = await read_any(caller.request)
     if SCHEDULE_IN in headers or SCHEDULE_AT in headers:
         run = checked(
@@ -79,6 +85,8 @@ async def call_or_book(caller: Caller) -> Response:
     except Later as problem:
         again = {"retry-after": str(math.ceil(problem.retry_after or RETRY_AFTER))}
         raise Problem(503, f"The function at {path} cannot run now: {problem}", headers=again) from problem
+    except NoChannel as problem:
+        raise Problem(422, str(problem)) from problem
     except GuardNotRun as problem:
         raise Problem(500, str(problem)) from problem
     except Exception as problem:

@@ -96,6 +96,7 @@ async def test_a_time_that_the_clocks_move_is_named(database: Database, clock: M
         ({"times": 3}, "times alone says not how often"),
         ({"cron": "0 9 * * 1", "every": "1h"}, "either cron or every"),
         ({"cron": "0 9 * * 1", "times": 1}, "what comes once does not recur: book it with schedule_followup"),
+        ({"every": "1h", "times": 1}, "what comes once does not recur: book it with schedule_followup"),
         ({"every": "1h", "times": 0}, "what comes once does not recur"),
         ({"cron": "0 9 * *"}, "cron: .* has 4 fields"),
         ({"cron": "0 25 * * *"}, "cron: the hour '25'"),
@@ -122,6 +123,24 @@ async def test_what_cannot_be_booked_is_refused_naming_the_part_and_that_nothing
     assert "Nothing was booked." in refusal
     assert await pending(context) == []
     assert context.booked == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ToolCallPart("schedule_followup", {"about": "send the report", "delay": "10m", "every": "10m"}),
+        again(every="10m", once=True),
+        again(every="10m", times=1),
+    ],
+)
+async def test_once_with_an_interval_is_neither_booked_once_nor_again_and_again(
+    database: Database, clock: MovableClock, call: ToolCallPart
+) -> None:
+    context = await a_turn_context(database, clock)
+    turn = await take(context, [call], "Once, or again and again?")
+    assert len(turn.results) == 1
+    assert turn.reply == "Once, or again and again?"
+    assert await pending(context) == []
 
 
 async def test_what_could_not_reach_the_customer_is_refused(database: Database, clock: MovableClock) -> None:

@@ -222,6 +222,20 @@ async def test_thirty_seconds_ago_is_refused_with_the_present_by_whatever_way_an
     assert (await server.call(BOOK, ANA, vuelvo_schedule_at=soon)).status_code == 202
 
 
+async def test_what_is_booked_once_has_no_interval_by_whatever_way(server: Server) -> None:
+    conversation = (await server.house.says("hello")).conversation
+    once = {"conversation": conversation, "about": "call Ana", "in": "10m"}
+    for name, answer in [
+        ("every", await server.call("/v1/followups", {**once, "every": "10m"})),
+        ("times", await server.call("/v1/followups", {**once, "times": 1})),
+        ("cron", await server.call("/v1/followups", {**once, "cron": "*/10 * * * *"})),
+        ("every", await server.call(BOOK, ANA, vuelvo_schedule_in="10m", vuelvo_schedule_every="10m")),
+        ("every", await server.call("/v1/tasks/1/reschedule", {"in": "10m", "every": "10m"})),
+    ]:
+        assert (answer.status_code, name in detail(answer)) == (422, True), answer.text
+    assert (await server.get("/v1/tasks"))["total"] == 0
+
+
 # Headers and addresses
 
 

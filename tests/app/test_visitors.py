@@ -84,6 +84,25 @@ async def test_a_followup_tells_when_it_was_asked_for(database: Database, tmp_pa
     assert log[2]["at"].startswith("2026-12-01T14:00:00")
 
 
+async def test_what_falls_due_after_its_visitors_session_has_ended_is_said_in_their_conversation_all_the_same(
+    database: Database, tmp_path: Path, clock: MovableClock
+) -> None:
+    script = Script(books(delay="2 days"), "Booked.")
+    async with a_house(database, tmp_path, script.model, clock) as house, calling(application(house.run)) as http:
+        opened = (await http.post("/widget/acme/sessions")).json()
+        headers = {"Authorization": f"Bearer {opened['token']}"}
+        await http.post("/widget/acme/messages", json={"text": "remind me", "client_id": "one"}, headers=headers)
+        house.wake()
+        await house.until_heard(opened["conversation"], 1)
+        async with database.transaction() as connection:
+            await connection.execute(text("delete from web_sessions"))
+        clock.move(timedelta(days=2))
+        house.wake()
+        assert len(await house.until_heard(opened["conversation"], 2)) == 2
+        (task,) = await house.tasks()
+        assert (await house.until_state(task.id, "fired")).outcome == "delivered"
+
+
 async def test_sessions_that_have_ended_are_deleted_with_what_else_is_old(database: Database, tmp_path: Path) -> None:
     async with a_house(database, tmp_path) as house, calling(application(house.run)) as http:
         for _ in range(2):

@@ -866,6 +866,8 @@ async def test_registered_while_it_runs_it_is_durable_too(
         (lambda s: s.every("1m", Runs(), time_zone="UTC"), "a zone is for cron alone"),
         (lambda s: s.delay("1m", Runs(), time_zone="UTC"), "a zone is for cron alone"),
         (lambda s: s.every("1m", Runs(), mised="skip"), "no option mised"),
+        (lambda s: s.every("1m", Runs(), once=True), "no option once"),
+        (lambda s: s.delay("1m", Runs(), every="1m"), "no option every"),
         (lambda s: s.cron("0 9 * * *", Runs(), time_zone="Europe/Madird"), "'Europe/Madird' is not a time zone"),
         (lambda s: s.every("0s", Runs()), "too short"),
         (lambda s: s.every("-5s", Runs()), "negative"),
