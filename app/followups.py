@@ -12,7 +12,7 @@ from agent import followup
 from agent.errors import AgentError, NothingToSay, TooSlow, UnknownModel
 from app import guards
 from app.sent import GUARDS
-from app.service import Service, voice_of
+from app.service import Service, run_of, voice_of
 from app.speak import Speech
 from scheduler import settle
 from scheduler.errors import TryAgain
@@ -80,7 +80,7 @@ async def come_back(service: Service, task: Task) -> None:
             about=about,
             is_work=is_work,
             booked_at=task.created_at,
-            toolsets=await service.servers.tools(tenant.tenant, tenant.agent) if is_work else (),
+            toolsets=await service.servers.tools(tenant.tenant, tenant.agent, run_of(task)) if is_work else (),
         )
     except AgentError as problem:
         if task.attempt < _most_attempts(problem, is_work=is_work):

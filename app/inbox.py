@@ -25,7 +25,7 @@ from agent.phrases import phrase
 from app import commands
 from app.moved import follow
 from app.sent import is_told_of
-from app.service import Service, language_of, voice_of
+from app.service import Service, language_of, run_of, voice_of
 from app.speak import Speech
 from app.tenants_file import TenantConfig
 from app.writing import Page, shown
@@ -352,7 +352,7 @@ async def _write(
                 unanswered=read.unanswered,
                 has_left_out=len(read.unanswered) == UNANSWERED,
                 show=show,
-                toolsets=await service.servers.tools(tenant.tenant, tenant.agent),
+                toolsets=await service.servers.tools(tenant.tenant, tenant.agent, run_of(task)),
             )
         except AgentError as problem:
             if task.attempt < ATTEMPTS and not isinstance(problem, UnknownModel | TooSlow):

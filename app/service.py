@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -240,6 +240,11 @@ def voice_of(tenant: TenantConfig, conversation: Conversation, now: datetime, *,
         customer=conversation.name,
         now=now,
     )
+
+
+def run_of(task: Task) -> str:
+    """Return a name for what is done for a task, the same at each attempt; numbers alone come again in another database."""
+    return f"{task.id} {task.created_at.astimezone(UTC).isoformat()}"
 
 
 def language_of(tenant: TenantConfig, conversation: Conversation, words: str) -> str:

@@ -5,9 +5,11 @@ No value is ever repeated in a message: it may be a secret.
 """
 
 import difflib
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
 from zoneinfo import available_timezones
@@ -106,7 +108,7 @@ UNUSABLE = (WrongKey, TenantFileError)
 
 def load_file(path: Path, environ: Mapping[str, str]) -> list[TenantConfig]:
     """Read every tenant of a file; `environ` is what `${NAME}` is looked up in. Raises TenantFileError, all or nothing."""
-    text = _read(path)
+    text = _read(path, "split it, one tenant a file")
     configs: list[TenantConfig] = []
     problems: list[Problem] = []
     first_lines: dict[str, int] = {}
@@ -114,7 +116,7 @@ def load_file(path: Path, environ: Mapping[str, str]) -> list[TenantConfig]:
         for node in _documents(text):
             if isinstance(node, yaml.ScalarNode) and node.tag == _TAG + "null":
                 continue  # nothing between two --- lines
-            document = _Document(node, environ)
+            document = _Document(node, environ, path.parent)
             config = document.check()
             problems += [Problem(str(path), line, field, words) for line, field, words in document.problems]
             if config is None:
@@ -183,7 +185,7 @@ def senders(config: TenantConfig) -> list[tuple[str, str]]:
 
 
 def taken_away(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return, in words, the channels, languages of templates and functions that a tenant's stored form has and its next has not.
+    """Return, in words, the channels, languages of templates, tools and functions that a tenant's stored form has and its next has not.
 
     Nothing is opened for that: what is there may be sealed with another key.
     """
@@ -196,6 +198,11 @@ def taken_away(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]
     words = [f"no longer on {', '.join(gone)}"] if gone else []
     if "whatsapp" in has and spoke - speaks:
         words.append(f"no longer with a template in {', '.join(sorted(spoke - speaks))}")
+    tools, has_tools = (
+        {tool["name"] for tool in stored.get("agent", {}).get("tools", ())} for stored in (before, after)
+    )
+    if tools - has_tools:
+        words.append(f"no longer with the tool {', '.join(sorted(tools - has_tools))}")
     if called := set(before.get("functions", ())) - set(after.get("functions", ())):
         words.append(f"no longer calls {', '.join(sorted(called))} elsewhere")
     return words
@@ -230,7 +237,25 @@ def _dumped(config: TenantConfig, secret: Callable[[str, str], str], *, exclude_
     return {name: walk(value, jsonable[name], (name,)) for name, value in whole.items()}
 
 
-def _read(path: Path) -> str:
+def _read_document(path: Path) -> Any:
+    """Return what stands in a file of JSON or YAML, without `${NAME}`: it may be a stranger's. Raises TenantFileError."""
+    text = _read(path, "leave out what is not needed of it")
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    try:
+        nodes = list(_documents(text))
+        if len(nodes) != 1:
+            raise _Unreadable(None, "write one document into it")
+        document = _Document(nodes[0], None, path.parent)
+        data = document.plain()
+    except _Unreadable as problem:
+        raise TenantFileError([Problem(str(path), problem.line, "", problem.words)]) from None
+    if document.problems:
+        raise TenantFileError([Problem(str(path), *problem) for problem in document.problems])
+    return data
+
+
+def _read(path: Path, way_out: str) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST_FILE + 1)
@@ -239,7 +264,7 @@ def _read(path: Path) -> str:
     except OSError as problem:
         raise TenantFileError([Problem(str(path), None, "", f"cannot be read: {problem.strerror}")]) from problem
     if len(data) > LARGEST_FILE:
-        raise TenantFileError([Problem(str(path), None, "", "it is larger than 1 MB: split it, one tenant a file")])
+        raise TenantFileError([Problem(str(path), None, "", f"it is larger than 1 MB: {way_out}")])
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -316,10 +341,12 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)\})?")
 class _Document:
     """One document of a file: its plain values, the line of each field, and what is wrong."""
 
-    def __init__(self, node: yaml.Node, environ: Mapping[str, str]) -> None:
+    def __init__(self, node: yaml.Node, environ: Mapping[str, str] | None, directory: Path) -> None:
+        """Without an `environ` nothing is looked up in it."""
         self.problems: list[tuple[int, str, str]] = []
         self._node = node
         self._environ = environ
+        self._directory = directory
         self._lines: dict[Place, int] = {(): node.start_mark.line + 1}
         self._broken: set[Place] = set()
         self._entered: set[int] = set()
@@ -330,12 +357,8 @@ class _Document:
         if not isinstance(self._node, yaml.MappingNode):
             self._refuse((), "a tenant is written as fields: tenant: …, name: …, time_zone: …")
             return None
-        try:
-            data = self._value(self._node, ())
-        except _TooMuch:
-            return None
-        except RecursionError:  # aliases of aliases
-            self._refuse((), "it is nested too deeply")
+        data = self.plain()
+        if data is None:
             return None
         try:
             config = TenantConfig.model_validate(data)
@@ -351,7 +374,46 @@ class _Document:
                 ("functions",),
                 "what is called elsewhere is signed, and there is nothing to sign with: add calls.secret",
             )
+        if not self.problems and (config.agent.tools or config.agent.openapi):
+            config = self._with_tools(config)
         return None if self.problems else config
+
+    def plain(self) -> Any:
+        """Return the document's values, or None after noting what is wrong."""
+        try:
+            return self._value(self._node, ())
+        except _TooMuch:
+            return None
+        except RecursionError:  # aliases of aliases
+            self._refuse((), "it is nested too deeply")
+            return None
+
+    def _with_tools(self, config: TenantConfig) -> TenantConfig:
+        """Return a tenant whose tools are all written out, or note what is wrong with them."""
+        openapi = import_module("app.openapi")  # what it stands on is loaded for those who have tools alone
+        agent: Place = ("agent",)
+        for index, tool in enumerate(config.agent.tools):
+            for place, words in openapi.problems_of(tool):
+                self._refuse((*agent, "tools", index, *place), words)
+        tools = list(config.agent.tools)
+        for index, described in enumerate(config.agent.openapi):
+            here = (*agent, "openapi", index)
+            try:
+                document = _read_document(self._directory / described.file)
+            except TenantFileError as problem:
+                self._refuse((*here, "file"), str(problem.problems[0]))
+                continue
+            made, problems = openapi.tools(described, document)
+            tools += made
+            for place, words in problems:
+                self._refuse((*here, *place), f"{described.file}: {words}")
+        written = {name: getattr(config.agent, name) for name in config.agent.model_fields_set - {"openapi"}}
+        try:
+            section = AgentSection.model_validate({**written, "tools": tuple(tools)})
+        except ValidationError as error:
+            self._refuse((*agent, "tools"), _words(error.errors(include_context=False)[0]["msg"], tools))
+            return config
+        return config.model_copy(update={"agent": section})
 
     def line_of(self, place: Place) -> int:
         """Return the line of a field, or of the nearest one around it."""
@@ -417,7 +479,9 @@ class _Document:
                 self._refuse(place, "it does not fit its tag (!!…)")
         elif node.tag != _TAG + "str":
             self._refuse(place, "it has a tag (!…) that may not stand in this file: remove it")
-        text = _REFERENCE.sub(lambda found: self._referred(found, place), node.value)
+        text = str(node.value)
+        if (environ := self._environ) is not None:
+            text = _REFERENCE.sub(lambda found: self._referred(found, place, environ), text)
         try:
             is_text = b"\0" not in text.encode()
         except UnicodeEncodeError:
@@ -426,17 +490,17 @@ class _Document:
             self._refuse(place, "it holds characters that are no text (a zero, or half of a pair): remove them")
         return text
 
-    def _referred(self, found: re.Match[str], place: Place) -> str:
+    def _referred(self, found: re.Match[str], place: Place, environ: Mapping[str, str]) -> str:
         if found[0] == "$${":
             return "${"
         if found[1] is None:
             self._refuse(place, "write ${NAME} for an environment variable, or $${ for a plain ${")
-        elif found[1] not in self._environ:
+        elif found[1] not in environ:
             self._refuse(
                 place, f"the environment variable {found[1]} is not set: set it, or write $${{ for a plain ${{"
             )
         else:
-            return self._environ[found[1]]
+            return environ[found[1]]
         return ""
 
     @contextmanager

@@ -200,7 +200,7 @@ async def _service(
         answering=answering_agent(),
         returning=returning_agent(),
         make_channel=channel_maker(settings, clock),
-        servers=Servers(client_maker(outside)),
+        servers=Servers(client_maker(outside), outside.call),
         outside=outside,
     )
     database.on_commit = service.counts.committed

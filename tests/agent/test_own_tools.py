@@ -11,10 +11,11 @@ from pydantic_ai.messages import ModelMessage, ModelRequest, ToolCallPart, ToolR
 
 from agent import own_tools
 from agent.followup import returning_agent, write
-from agent.own_tools import DOWN_FOR, KNOWN_FOR, LONGEST_RESULT, OwnTools
+from agent.own_tools import DOWN_FOR, KNOWN_FOR, OwnTools
 from agent.section import AgentSection, McpServer
-from agent.servers import Servers
+from agent.servers import LONGEST_RESULT, Servers
 from agent.turn import answer, answering_agent
+from app.outside import Outside
 from scheduler.clock import MovableClock
 from store.database import Database
 from tests.support.house import a_house
@@ -223,21 +224,21 @@ async def test_a_tenants_own_tools_are_there_in_the_service(
     script = Script(*lines, followups=(calls("stock", article="coat"), "We have 7 coats."))
     config = {"agent": {"mcp": [a_server()]}}
     async with a_house(database, tmp_path, script.model, clock, config=config) as house:
-        house.service.servers = Servers(outside.client)
+        house.service.servers = Servers(outside.client, Outside().call)
         heard = await house.says("are there hats?")
         assert await house.until_heard(heard.conversation, 2) == [lines[-1], "We have 7 coats."]
     assert outside.called == ["stock", "stock"]
 
 
 async def test_a_server_is_made_anew_when_its_file_changes_and_each_tenants_is_its_own(outside: OutsideServer) -> None:
-    servers = Servers(outside.client)
+    servers = Servers(outside.client, Outside().call)
 
     async def made(tenant: str, **more: Any) -> Any:
-        (one,) = await servers.tools(tenant, AgentSection.model_validate({"mcp": [a_server(**more)]}))
+        (one,) = await servers.tools(tenant, AgentSection.model_validate({"mcp": [a_server(**more)]}), "7")
         return one
 
     first = await made("acme")
     assert await made("acme") is first
     assert await made("globex") is not first
     assert await made("acme", timeout="5s") is not first
-    assert list(await servers.tools("acme", AgentSection())) == []
+    assert list(await servers.tools("acme", AgentSection(), "7")) == []

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
@@ -22,6 +23,7 @@ from app.tenants_file import (
     load_file,
     senders,
     shown,
+    taken_away,
     to_stored,
 )
 from store.secrets import SecretBox, WrongKey
@@ -508,6 +510,133 @@ def test_two_servers_of_one_name_are_refused(file: Path) -> None:
     assert refused(file, SERVERS + again, {"TOKEN": "t"}) == ["acme.yaml:5: agent.mcp: two servers have the name shop"]
 
 
+TOOLS = (
+    SHORT
+    + """agent:
+  tools:
+    - name: order_status
+      about: Where an order is.
+      url: https://shop.example/orders/{order}?in={lang}
+      input:
+        type: object
+        properties: {order: {type: string, minLength: 1}, lang: {enum: [en, es]}}
+        required: [order]
+      headers: {Authorization: "Bearer ${TOKEN}"}
+      timeout: 1m
+  openapi:
+    - name: shop
+      file: apis/shop.yaml
+      allow: [cancel]
+      headers: {X-Key: "${TOKEN}"}
+"""
+)
+DOCUMENT = """openapi: "3.1.0"
+servers: [{url: https://shop.example/api}]
+paths:
+  /orders/{id}:
+    delete:
+      operationId: cancel
+      summary: Takes ${HOME} back.
+      parameters: [{name: id, in: path, required: true, schema: {type: string}}]
+"""
+
+
+def beside(file: Path, text: str | bytes) -> None:
+    (file.parent / "apis").mkdir(exist_ok=True)
+    (file.parent / "apis/shop.yaml").write_bytes(text.encode() if isinstance(text, str) else text)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_tools_of_a_tenant_are_stored_so_that_they_need_no_other_file(file: Path, as_json: bool) -> None:
+    beside(file, json.dumps(yaml.safe_load(DOCUMENT)) if as_json else DOCUMENT)
+    (config,) = load(file, TOOLS, {"TOKEN": "hunter2", "HOME": "hunter2"})
+    assert [tool.name for tool in config.agent.tools] == ["order_status", "shop__cancel"]
+    assert config.agent.openapi == ()
+    written, described = config.agent.tools
+    assert written.headers["Authorization"].get_secret_value() == "Bearer hunter2"
+    assert (described.method, described.url) == ("DELETE", "https://shop.example/api/orders/{id}")
+    assert described.about == "Takes ${HOME} back.", "a stranger's file reads nothing of the environment"
+    stored = json.loads(json.dumps(to_stored(config, BOX)))
+    assert "hunter2" not in json.dumps(stored)
+    assert "openapi" not in stored["agent"]
+    assert from_stored(stored, BOX) == config
+    assert to_stored(from_stored(stored, BOX), BOX) == stored
+    assert [tool["headers"] for tool in shown(config)["agent"]["tools"]] == [
+        {"Authorization": HIDDEN},
+        {"X-Key": HIDDEN},
+    ]
+    assert "hunter2" not in json.dumps(shown(config))
+    (without,) = load(file, SHORT)
+    assert taken_away(stored, to_stored(without, BOX)) == ["no longer with the tool order_status, shop__cancel"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("https://shop", "http://shop", "8: agent.tools.0.url: write an address such as https://"),
+        ("//shop.example/orders", "//{order}.example/orders", "8: agent.tools.0.url: its host may have no place"),
+        ("//shop.example/orders", "//shop.example:{order}/orders", "8: agent.tools.0.url: write an address"),
+        ("//shop.example/orders", "//10.0.0.7/orders", "8: agent.tools.0.url: write the name of its host, not a number"),
+        ("//shop.example/orders", "//localhost/orders", "8: agent.tools.0.url: its host is no public name"),
+        ("{order}?", "{the-order}?", "8: agent.tools.0.url: write a place as {name}"),
+        ("{order}?", "{number}?", "8: agent.tools.0.url: the place {number} needs an argument"),
+        ("{order}?", "{lang}?", "8: agent.tools.0.url: the place {lang} needs an argument"),
+        ("in={lang}", "in={zone}", "8: agent.tools.0.url: the place {zone} needs an argument"),
+        ("in={lang}", "in=x{lang}", "8: agent.tools.0.url: a place in the query is a whole value"),
+        ("in={lang}", "{lang}=x", "8: agent.tools.0.url: write a place as {name}"),
+        ("name: order_status", "name: cancel_followup", "6: agent.tools.0.name: a tool of the assistant's own"),
+        ("name: order_status", "name: order status", "6: agent.tools.0.name: write letters"),
+        ("name: order_status", "name: shop__cancel", "5: agent.tools: two tools have the name shop__cancel"),
+        ("      about: Where an order is.\n", "", "6: agent.tools.0.about: it is missing"),
+        ("      headers: {Auth", "      method: HEAD\n      headers: {Auth", "13: agent.tools.0.method: it must be 'GET'"),
+        ("      headers: {Auth", "      body: order\n      headers: {Auth", "13: agent.tools.0.body: a GET has no body"),
+        ("Authorization:", "Host:", "13: agent.tools.0.headers: these are not yours to write: accept-encoding"),
+        ("Authorization:", "x-y: '1', X-Y:", "13: agent.tools.0.headers: a header is written twice"),
+        ("type: object", "type: array", "10: agent.tools.0.input.type: the arguments of a tool are an object"),
+        ("type: string, min", "type: text, min", "11: agent.tools.0.input.properties.order.type: this is no JSON Schema"),
+        ("minLength", "minLen", "11: agent.tools.0.input.properties.order.minLen: this keyword cannot be used"),
+        ("minLength: 1", "$ref: 'https://x.example'", "11: agent.tools.0.input.properties.order.…: nothing may refer"),
+        ("minLength: 1", "pattern: '(?=x)'", "11: agent.tools.0.input.properties.order.pattern: this pattern cannot"),
+        ("{enum: [en, es]}", "5", "11: agent.tools.0.input.properties.lang: it must be a JSON Schema"),
+        ("timeout: 1m", "timeout: 1h", "14: agent.tools.0.timeout: write 1 second to 2 minutes"),
+        ("apis/shop", "../shop", "17: agent.openapi.0.file: write the name of a file beside this one"),
+        ("apis/shop", "/etc/shop", "17: agent.openapi.0.file: write the name of a file beside this one"),
+        ("apis/shop", "apis/none", "17: agent.openapi.0.file: DIR/apis/none.yaml: there is no such file"),
+        ("[cancel]", "[canel]", "18: agent.openapi.0.allow.0: apis/shop.yaml: it has no operation of this name; did you"),
+        ("allow:", "server: 'https://shop.example?x'\n      allow:", "18: agent.openapi.0.server: write an address"),
+        ("name: shop\n", "name: my shop\n", "16: agent.openapi.0.name: write small letters"),
+        ("  openapi:\n", "  mcp: [{name: shop, url: 'https://a.example', allow: [b]}]\n  openapi:\n", "4: agent: two of mcp"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_tenants_own_tool_is_said_in_words(file: Path, old: str, new: str, problem: str) -> None:
+    beside(file, DOCUMENT)
+    assert old in TOOLS
+    (said,) = refused(file, TOOLS.replace(old, new), {"TOKEN": "hunter2"})
+    assert said.replace(str(file.parent), "DIR").startswith(f"acme.yaml:{problem}")
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        ("openapi: [", ":1: this is not YAML"),
+        ('{"openapi": NaN', ":1: this is not YAML"),
+        ("", ": write one document into it"),
+        ("a: 1\n---\na: 2", ": write one document into it"),
+        ("a: !x 1", ":1: a: it has a tag"),
+        ("a: &a [*a]", ":1: a.0: it is an alias of something it stands in"),
+        ("[" * 5_000, ":1: it is nested too deeply"),
+        (b"a: \xff", ":1: this line is not UTF-8"),
+        (b"#" * (LARGEST_FILE + 1), ": it is larger than 1 MB: leave out what is not needed of it"),
+        ("openapi: 2", "it is no OpenAPI document"),
+    ],
+)
+def test_what_is_wrong_with_a_document_is_said_with_its_name(file: Path, document: str | bytes, problem: str) -> None:
+    beside(file, document)
+    (said,) = refused(file, TOOLS, {"TOKEN": "hunter2"})
+    assert said.startswith("acme.yaml:17: agent.openapi.0.file: ")
+    assert f"apis/shop.yaml{problem}" in said or f"apis/shop.yaml: {problem}" in said
+
+
 def test_an_origin_of_files_is_written_in_quotes(file: Path) -> None:
     (config,) = load(file, SHORT + "channels: {web: {origins: ['null']}}")
     assert config.channels.web is not None
@@ -522,8 +651,9 @@ def test_the_json_schema_knows_every_field_and_no_other() -> None:
     assert list(schema["properties"]) == list(TenantConfig.model_fields)
     assert schema["required"] == ["tenant", "name", "time_zone"]
     models = [schema, *schema["$defs"].values()]
-    assert len(models) == 15
+    assert len(models) == 17
     assert all(model["additionalProperties"] is False for model in models)
+    assert schema["$defs"]["HttpTool"]["properties"]["input"]["type"] == "object"
     assert schema["$defs"]["TelegramSection"]["properties"]["token"]["writeOnly"] is True
 
 
