@@ -135,7 +135,7 @@ def request(tool: HttpTool, arguments: Mapping[str, Any]) -> tuple[str, bytes | 
     left = {name: value for name, value in left.items() if name not in in_query}
     if tool.method in _IN_QUERY:
         pairs += [f"{quote(name, safe='')}={one}" for name, value in left.items() for one in _in_query(name, value)]
-    elif tool.body is None:
+    elif tool.body is None and (left or tool.input.get("properties", {}).keys() - {*in_path, *in_query}):
         body = json.dumps(left, ensure_ascii=False).encode()
     url = "?".join(filter(None, [path, "&".join(pairs)]))
     if len(url) > LONGEST_URL:

@@ -20,7 +20,8 @@ from agent.arguments import MANY, NAMED, ONE, PLAIN, Place, compiled
 from agent.http_tools import wrong
 from agent.section import PLACE, HttpTool, Method, OpenApi
 from agent.servers import LARGEST_SCHEMA, tool_name
-from app.deferred import holds_zero
+from app.deferred import DEEPEST as DEEPEST_JSON
+from app.deferred import is_deep
 from app.outside import BadAddress, checked_url
 
 METHODS: Mapping[str, Method] = {"get": "GET", "post": "POST", "put": "PUT", "patch": "PATCH", "delete": "DELETE"}
@@ -42,6 +43,9 @@ class Unfit(Exception):
 
 def problems_of(tool: HttpTool) -> Iterator[tuple[Place, str]]:
     """Yield what keeps a tool from being used, as far as its text tells, by its field."""
+    if is_deep(json.dumps(tool.input)):
+        yield ("input",), f"it is nested deeper than {DEEPEST_JSON} levels"
+        return
     yield from wrong(tool)
     try:
         checked_url(PLACE.sub("x", tool.url))
@@ -148,6 +152,8 @@ class _Operation:
             given.add("idempotency-key")
         for parameter in self._parameters():
             called, where = str(parameter.get("name")), parameter.get("in")
+            if where == "path" and f"{{{called}}}" not in self._path:
+                continue
             is_required = where == "path" or parameter.get("required") is True
             if where in ("path", "query") and (schema := self._sendable(parameter)) is not None:
                 place = f"{{{self._argument(called, schema, is_required=is_required)}}}"
@@ -165,7 +171,11 @@ class _Operation:
         input = {"type": "object", "properties": self._takes, "additionalProperties": False}
         if self._required:
             input["required"] = self._required
-        self._check(input)
+        if len(json.dumps(input)) > LARGEST_SCHEMA:
+            raise Unfit(
+                f"what it takes is longer than {LARGEST_SCHEMA:,} characters of JSON Schema: write this tool by hand, with"
+                " what is needed of it"
+            )
         more = {"timeout": section.timeout} if "timeout" in section.model_fields_set else {}
         try:
             made = HttpTool(
@@ -265,20 +275,6 @@ class _Operation:
         said = (self._fields.get(name) for name in ("summary", "description"))
         return "\n".join(dict.fromkeys(filter(None, map(_text, said))))[:1000].strip() or f"{self._method} {self._path}"
 
-    def _check(self, input: Mapping[str, Any]) -> None:
-        try:
-            written = json.dumps(input, allow_nan=False, ensure_ascii=False)
-            written.encode()
-        except ValueError:
-            raise Unfit("what it takes holds a number or a text that is none") from None
-        if holds_zero(written):
-            raise Unfit("what it takes holds a text that is none")
-        if len(json.dumps(input)) > LARGEST_SCHEMA:
-            raise Unfit(
-                f"what it takes is longer than {LARGEST_SCHEMA:,} characters of JSON Schema: write this tool by hand, with"
-                " what is needed of it"
-            )
-
     def _schema(self, given: Any, within: tuple[str, ...] = (), depth: int = 0) -> Any:
         """Return a schema as JSON Schema 2020-12 that refers to nothing. What holds itself may be anything, there."""
         self._parts += 1
@@ -315,7 +311,7 @@ class _Operation:
             elif keyword in PLAIN - {"examples", "title"}:
                 made[keyword] = value
         if isinstance(made.get("required"), list) and isinstance(properties := given.get("properties"), dict):
-            hidden = {name for name, one in properties.items() if self._is_read_only(one)}
+            hidden = [name for name, one in properties.items() if self._is_read_only(one)]
             made["required"] = [name for name in made["required"] if name not in hidden]
         if "patternProperties" in given:
             made = {name: value for name, value in made.items() if not name.endswith("Properties")}

@@ -8,7 +8,7 @@ import difflib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, get_args, get_origin
@@ -20,6 +20,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, St
 from agent.language import Language
 from agent.section import AgentSection
 from app.calls_section import CallsSection, FunctionPath, FunctionSection
+from app.deferred import DEEPEST, holds_zero, is_deep
 from channels.optout import OptOutSection
 from channels.telegram.bot import TelegramSection
 from channels.web.section import WebSection
@@ -240,8 +241,26 @@ def _dumped(config: TenantConfig, secret: Callable[[str, str], str], *, exclude_
 def _read_document(path: Path) -> Any:
     """Return what stands in a file of JSON or YAML, without `${NAME}`: it may be a stranger's. Raises TenantFileError."""
     text = _read(path, "leave out what is not needed of it")
-    with suppress(ValueError, RecursionError):
-        return json.loads(text)
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        data = _read_yaml(path, text)
+    if not _can_be_kept(data):
+        words = f"it holds a number or a text that is none (a zero, or half of a pair), or is nested deeper than {DEEPEST} levels"
+        raise TenantFileError([Problem(str(path), None, "", words)])
+    return data
+
+
+def _can_be_kept(data: object) -> bool:
+    try:
+        written = json.dumps(data, allow_nan=False, ensure_ascii=False)
+        written.encode()
+    except (ValueError, RecursionError):
+        return False
+    return not holds_zero(written) and not is_deep(written)
+
+
+def _read_yaml(path: Path, text: str) -> Any:
     try:
         nodes = list(_documents(text))
         if len(nodes) != 1:

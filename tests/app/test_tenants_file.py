@@ -597,6 +597,7 @@ def test_the_tools_of_a_tenant_are_stored_so_that_they_need_no_other_file(file: 
         ("minLength", "minLen", "11: agent.tools.0.input.properties.order.minLen: this keyword cannot be used"),
         ("minLength: 1", "$ref: 'https://x.example'", "11: agent.tools.0.input.properties.order.…: nothing may refer"),
         ("minLength: 1", "pattern: '(?=x)'", "11: agent.tools.0.input.properties.order.pattern: this pattern cannot"),
+        ("{enum: [en, es]}", "{not: " * 200 + "5" + "}" * 200, "9: agent.tools.0.input: it is nested deeper than 100"),
         ("{enum: [en, es]}", "5", "11: agent.tools.0.input.properties.lang: it must be a JSON Schema"),
         ("timeout: 1m", "timeout: 1h", "14: agent.tools.0.timeout: write 1 second to 2 minutes"),
         ("apis/shop", "../shop", "17: agent.openapi.0.file: write the name of a file beside this one"),
@@ -628,6 +629,13 @@ def test_what_is_wrong_with_a_tenants_own_tool_is_said_in_words(file: Path, old:
         (b"a: \xff", ":1: this line is not UTF-8"),
         (b"#" * (LARGEST_FILE + 1), ": it is larger than 1 MB: leave out what is not needed of it"),
         ("openapi: 2", "it is no OpenAPI document"),
+        (r'{"a": "\u0000"}', "it holds a number or a text that is none"),
+        (r'{"a": "\ud800"}', "it holds a number or a text that is none"),
+        ('{"a": 1e999}', "it holds a number or a text that is none"),
+        (
+            "[" * 101 + "]" * 101,
+            "it holds a number or a text that is none (a zero, or half of a pair), or is nested deeper",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_document_is_said_with_its_name(file: Path, document: str | bytes, problem: str) -> None:
