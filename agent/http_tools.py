@@ -34,7 +34,8 @@ log = logging.getLogger(__name__)
 LONGEST_URL = 2_000
 LATER = (408, 425, 429)
 """Statuses that ask for the same at another time."""
-_IN_QUERY = ("GET", "DELETE")
+WITHOUT_BODY = ("GET", "DELETE")
+"""Methods whose arguments go into the query, where `body` names none."""
 _ASTRAY = re.compile(r"\.{0,2}(;.*)?|.*[/\\\x00-\x1f\x7f].*", re.DOTALL)
 """What an argument in a path may not be: some servers take an encoded slash for a slash, and then go by the dots."""
 _ANY = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
@@ -133,7 +134,7 @@ def request(tool: HttpTool, arguments: Mapping[str, Any]) -> tuple[str, bytes | 
         place = PLACE.fullmatch(value)
         pairs += [f"{name}={one}" for one in _in_query(place[1], arguments.get(place[1]))] if place else [pair]
     left = {name: value for name, value in left.items() if name not in in_query}
-    if tool.method in _IN_QUERY:
+    if tool.method in WITHOUT_BODY:
         pairs += [f"{quote(name, safe='')}={one}" for name, value in left.items() for one in _in_query(name, value)]
     elif tool.body is None and (left or tool.input.get("properties", {}).keys() - {*in_path, *in_query}):
         body = json.dumps(left, ensure_ascii=False).encode()

@@ -24,6 +24,7 @@ from agent.servers import LONGEST_RESULT
 from agent.turn import answer, answering_agent
 from app.wiring import apply_tenants
 from scheduler.clock import MovableClock
+from store import tenants
 from store.database import Database
 from tests.support.elsewhere import Elsewhere, elsewhere
 from tests.support.elsewhere import answer as wire
@@ -367,9 +368,8 @@ async def test_work_that_comes_back_has_the_tools_in_the_service(
 
 
 async def test_tools_of_one_name_are_each_tenants_own_and_change_with_its_file(
-    there: Elsewhere, database: Database, tmp_path: Path, clock: MovableClock, monkeypatch: pytest.MonkeyPatch
+    there: Elsewhere, database: Database, tmp_path: Path, clock: MovableClock
 ) -> None:
-    monkeypatch.setattr("app.service.FRESH", 0)
     script = Script(calls(order="1"), "One.", calls(order="2"), "Two.", calls(order="3"), "Three.")
     theirs = a_config("globex", **a_file(a_tool(url="https://globex.example/{order}")))
     changed = a_config("acme", **a_file(a_tool(url="https://shop.example/v2/{order}")))
@@ -380,6 +380,10 @@ async def test_tools_of_one_name_are_each_tenants_own_and_change_with_its_file(
         for number, tenant in enumerate(["acme", "globex", "acme"]):
             if number == 2:
                 await apply_tenants(house.service, [changed])
+                async with database.autocommit() as connection:
+                    row = await tenants.find(connection, "acme")
+                assert row is not None
+                house.service.read(row)  # now, and not within two seconds
             heard = await house.says("where is it?", tenant=tenant, address=f"ana-{number}")
             house.tenant = tenant
             await house.until_heard(heard.conversation, 1)
