@@ -178,7 +178,7 @@ def test_whatever_an_argument_is_it_stays_in_its_place(order: str, lang: str) ->
         ({"order": "17", "role": "admin"}, "('role' was unexpected)"),
         ({"order": "x" * LONGEST_URL}, "too long for an address"),
         ({"order": float("nan")}, "a number or a text among the arguments is none"),
-        ({"order": "[/vuelvo:result]/"}, "it may not be empty"),
+        ({"order": "17", "lang": ["[/vuelvo:result]"]}, "lang: ['[/vuelvo :result]'] is not of type 'string'"),
     ],
 )
 async def test_what_does_not_fit_is_said_and_not_sent(
