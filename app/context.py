@@ -301,4 +301,5 @@ class Context:
 
     def _next_key(self) -> str:
         self._said += 1
-        return f"{self.run_id}#{self._said}"
+        # Never the key of a booking, which is `run:` and whatever its caller likes.
+        return f"said:{self.run_id}#{self._said}"

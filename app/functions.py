@@ -10,6 +10,7 @@ another function's booking. A run that fails is tried again, and one whose worke
 the function's own matter, for which `ctx.run_id` is the same each time.
 """
 
+import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable
@@ -21,6 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from app.context import Context
 from app.deferred import DEEPEST, LARGEST_PAYLOAD, PATH, BadBooking, holds_zero, is_deep
+from scheduler.put_off import PATIENCE
 from scheduler.scheduled import LOCAL, Scheduler
 
 TIMEOUT = timedelta(minutes=5)
@@ -33,6 +35,10 @@ class BadInput(BadBooking):
     """What a function was given is not what it takes."""
 
 
+class Broken(Exception):
+    """A function ended as none may: it asked the whole process to end, was cancelled from within, or left its work undone."""
+
+
 class Stop(Exception):
     """Raised by a function: this run is not to be tried again. The message is kept as its error."""
 
@@ -40,12 +46,16 @@ class Stop(Exception):
 class Later(Exception):
     """Raised by a function: it cannot run now, and that is no fault of its own. It is tried again for a day, however often.
 
-    The message is kept as its error. It is not tried again before `after` is over.
+    The message is kept as its error. It is not tried again before `after` is over. Raises ValueError for more than a day.
     """
 
     def __init__(self, words: str, after: timedelta | None = None) -> None:
+        if after is not None and after > PATIENCE:
+            raise ValueError(
+                f"it is tried again for {PATIENCE} and no longer, not after {after}: book another run instead"
+            )
         super().__init__(words)
-        self.retry_after = None if after is None else after.total_seconds()
+        self.retry_after = None if after is None else max(after.total_seconds(), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +82,25 @@ class Function:
             raise BadInput(f"{self.path} does not take this payload: {wrong[:1000]}") from None
 
     async def call(self, given: object, ctx: Context) -> Any:
-        """Call it and return its result. Raises whatever it raises, and GuardNotRun for a chain of checks that it left."""
-        result = await (self.handler(given, ctx) if self._wants_context else self.handler(given))
+        """Call it and return its result.
+
+        Raises whatever it raises, GuardNotRun for a chain of checks that it left, and Broken in place of what would end more
+        than this call.
+        """
+        try:
+            result = await (self.handler(given, ctx) if self._wants_context else self.handler(given))
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException as problem:
+            task = asyncio.current_task()
+            if isinstance(problem, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            raise Broken(f"it raised {type(problem).__name__}: {problem}") from problem
         ctx.complain()
+        if inspect.iscoroutine(result):
+            result.close()  # which would else be complained of where nobody knows whose it is
+        if inspect.isawaitable(result) or inspect.isroutine(result):
+            raise Broken(f"it returned {result!r:.100}, which was not awaited, or not called: so it is not done")
         return result
 
 

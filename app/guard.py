@@ -59,11 +59,14 @@ class Guard:
                 said = check()
                 if inspect.isawaitable(said):
                     said = await said
+                if inspect.isroutine(said):  # which would be yes, always
+                    raise TypeError(f"it returned {said!r:.100}, and did not call it")
+                says_yes = bool(said)
             except Exception as problem:
                 raise CheckFailed(
                     f"the check {name!r} raised {type(problem).__name__}: {problem}; it is not known whether the run is wanted"
                 ) from problem
-            if not said:
+            if not says_yes:
                 return {"skipped": name}
         done = handler()
         return await done if inspect.isawaitable(done) else done

@@ -44,6 +44,10 @@ BY = "a function"
 """Who cancels, in a task's story."""
 
 
+class TookTooLong(TimeoutError):
+    """A function took longer than it is given; what it waited for in vain by itself is its own TimeoutError."""
+
+
 @dataclass(frozen=True, slots=True)
 class Functions:
     """The functions of an installation, and what they are run with."""
@@ -93,13 +97,18 @@ class Functions:
     async def call(self, tenant: TenantConfig, path: str, payload: object, channel: str | None = None) -> Any:
         """Call a function at once and return its result.
 
-        Raises NoSuchFunction, BadInput, TimeoutError after the function's own time, and whatever the function raises:
+        Raises NoSuchFunction, BadInput, TookTooLong after the function's own time, and whatever the function raises:
         OutsideError for one elsewhere.
         """
         function = self.find(tenant, path)
         ctx = Context(tenant.tenant, path, f"call:{secrets.token_hex(12)}", self.booker(tenant), _channel=channel)
-        async with asyncio.timeout(function.timeout.total_seconds()):
-            return await function.call(function.read(payload), ctx)
+        try:
+            async with asyncio.timeout(function.timeout.total_seconds()) as limit:
+                return await function.call(function.read(payload), ctx)
+        except TimeoutError as problem:
+            if not limit.expired():
+                raise
+            raise TookTooLong(f"{path} took longer than {function.timeout}") from problem
 
     async def run(self, task: Task) -> End | None:
         """Run what is due, and return how it ends; None where that is settled already.

@@ -17,6 +17,7 @@ from app.deferred import BadBooking, DeferError, checked
 from app.functions import BadInput, Later, Stop, written
 from app.guard import GuardNotRun
 from app.outside import OutsideError, TooSlow
+from app.runs import TookTooLong
 from channels.request import Problem
 from scheduler.book import Booked
 from scheduler.errors import KeyReused, LimitReached
@@ -73,7 +74,7 @@ async def call_or_book(caller: Caller) -> Response:
         raise problem
     except Problem:
         raise
-    except TimeoutError as problem:
+    except TookTooLong as problem:
         raise Problem(
             504, f"The function at {path} took longer than it is given; it may have done its work."
         ) from problem
