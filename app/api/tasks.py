@@ -237,7 +237,7 @@ def _path(found: Found) -> str | None:
 
 def _id(caller: Caller) -> int:
     given = caller.request.path_params["id"]
-    if not given.isascii() or not given.isdigit() or not 0 < int(given[:20]) <= LARGEST_ID:
+    if not given.isascii() or not given.isdigit() or len(given) > 19 or not 0 < int(given) <= LARGEST_ID:
         raise NoSuchTask(f"there is no task {given[:40]!r}")
     return int(given)
 

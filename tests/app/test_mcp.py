@@ -247,7 +247,7 @@ async def test_there_is_no_stream_and_no_session_over_http(server: Server) -> No
 
 
 async def test_a_body_that_is_too_large_or_no_message_is_refused(server: Server) -> None:
-    assert (await server.call("/mcp", {**HELLO, "more": "x" * 140_000}, **TAKES)).status_code == 413
+    assert (await server.call("/mcp", {**HELLO, "more": "x" * 270_000}, **TAKES)).status_code == 413
     bodies: list[Any] = [None, [], 7, {"jsonrpc": "2.0"}, {"jsonrpc": "2.0", "id": 1, "method": "none/such"}]
     for body in bodies:
         answer = await server.call("/mcp", body, **TAKES)
