@@ -12,6 +12,7 @@ from app.deferred import KEY, BadBooking, check_time, checked
 from app.guards import AnyGuard, Guards, check
 from app.runs import Functions
 from app.tenants_file import TenantConfig
+from scheduler import limits
 from scheduler.book import Booked, Booking, book
 from scheduler.errors import LimitReached
 from scheduler.find import pending_followups
@@ -67,6 +68,7 @@ async def book_into(
     check(guards, config)
     service, tenant = functions.service, config.tenant
     async with service.database.transaction() as connection:
+        await limits.hold(connection, [tenant])  # so that of two who book at once each counts the other's
         found = await conversations.find(connection, tenant, conversation)
         if found is None or getattr(config.channels, found.channel) is None:
             raise BadBooking(

@@ -380,6 +380,13 @@ async def test_a_follow_up_is_booked_into_a_conversation_and_refused_where_there
     await server.house.until_state(booked.json()["id"], "fired")
 
 
+async def test_of_many_follow_ups_that_are_booked_at_once_no_more_than_may_be_are_pending(server: Server) -> None:
+    conversation = (await server.house.says("hello")).conversation
+    body = {"conversation": conversation, "about": "call Ana", "in": "1h"}
+    answers = await asyncio.gather(*(server.call("/v1/followups", body) for _ in range(30)))
+    assert Counter(answer.status_code for answer in answers) == {202: 20, 429: 10}
+
+
 async def test_a_follow_up_with_a_guard_is_skipped_by_its_name_once_the_customer_has_written(server: Server) -> None:
     conversation = (await server.house.says("hello")).conversation
     await server.house.until_heard(conversation, 1)
