@@ -16,7 +16,7 @@ from app.service import Service, run_of, voice_of
 from app.speak import Speech
 from scheduler import settle
 from scheduler.errors import TryAgain
-from scheduler.put_off import is_over, put_off
+from scheduler.put_off import go_on, is_over, put_off
 from scheduler.retry import BUDGET
 from scheduler.task import Task
 from store import conversations, messages
@@ -60,6 +60,10 @@ async def come_back(service: Service, task: Task) -> None:
         async with service.database.transaction() as connection:
             await settle.skip(connection, service.clock, task, says_no)
         return
+    # Only what comes again was booked with an end, and that has no guards; what is written may have one by its channel.
+    if task.payload.get("guards") and task.expires_at is not None and task.text is None and not task.lane:
+        async with service.database.transaction() as connection:
+            await go_on(connection, task)
     words = str(task.payload["words"]) if task.text is None and task.lane else task.text
     if words is not None:
         lateness = (task.claimed_at - task.booked_for).total_seconds()

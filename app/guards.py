@@ -6,6 +6,7 @@
 The first that says no ends the task as skipped, by its name. That somebody has opted out is looked at always.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import UTC, timedelta
@@ -79,19 +80,30 @@ def check(guards: Sequence[AnyGuard], tenant: TenantConfig) -> None:
 
 async def first_no(service: Service, tenant: TenantConfig, conversation: Conversation, task: Task) -> str | None:
     """Return the name of the first guard that says no; None where none does. Raises NotKnown."""
-    for guard in read(task.payload.get("guards")):
-        if isinstance(guard, NoReplySince):
-            heard = conversation.last_inbound_at
-            says_yes = heard is None or heard <= task.created_at
-        elif isinstance(guard, TemplateApproved):
-            channel = await service.channel(tenant, "whatsapp")
-            filled = Filled(guard.template, {}, is_whole=True)
-            says_yes = channel is not None and isinstance(await channel.check(filled), Filled)
-        else:
-            says_yes = await _is_told_to_proceed(service, tenant, guard, task)
+    guards = read(task.payload.get("guards"))
+    # All at once: the lane may be held, and then the customer waits for as long as this takes.
+    said = await asyncio.gather(
+        *(_says_yes(service, tenant, conversation, guard, task) for guard in guards), return_exceptions=True
+    )
+    for guard, says_yes in zip(guards, said, strict=True):
+        if isinstance(says_yes, BaseException):
+            raise says_yes
         if not says_yes:
             return guard.guard
     return None
+
+
+async def _says_yes(
+    service: Service, tenant: TenantConfig, conversation: Conversation, guard: AnyGuard, task: Task
+) -> bool:
+    if isinstance(guard, NoReplySince):
+        heard = conversation.last_inbound_at
+        return heard is None or heard <= task.created_at
+    if isinstance(guard, TemplateApproved):
+        channel = await service.channel(tenant, "whatsapp")
+        filled = Filled(guard.template, {}, is_whole=True)
+        return channel is not None and isinstance(await channel.check(filled), Filled)
+    return await _is_told_to_proceed(service, tenant, guard, task)
 
 
 async def _is_told_to_proceed(service: Service, tenant: TenantConfig, guard: Call, task: Task) -> bool:

@@ -23,6 +23,9 @@ LONGEST = timedelta(minutes=10)
 """Between two attempts, unless the other server asks for longer."""
 
 
+GO_ON = f"update tasks t set expires_at = null where {settle.HELD} returning true"
+
+
 def is_over(task: Task) -> bool:
     """Tell whether it has been put off for as long as it may be, or has expired otherwise."""
     return task.expires_at is not None and task.expires_at <= task.claimed_at
@@ -37,3 +40,11 @@ async def put_off(
     delay = max(pause, backoff(1, at_least))
     await settle.give_back(connection, clock, task, delay=delay, error=why, is_fault=False, keep=PATIENCE)
     log.warning("task %d of tenant %s is put off: %s", task.id, task.tenant, why)
+
+
+async def go_on(connection: AsyncConnection, task: Task) -> None:
+    """Forget until when a claimed task was put off, which can be done now: what it waits for next has a time of its own.
+
+    For one that has no other time at which it expires. Raises LostClaim.
+    """
+    await settle.execute(connection, GO_ON, task)

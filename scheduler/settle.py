@@ -107,7 +107,8 @@ def _held(task: Task) -> dict[str, Any]:
     return {"bucket": task.bucket, "tenant": task.tenant, "id": task.id, "fence": task.fence}
 
 
-async def _execute(connection: AsyncConnection, statement: str, task: Task, **given: Any) -> Any:
+async def execute(connection: AsyncConnection, statement: str, task: Task, **given: Any) -> Any:
+    """Execute a statement on a claimed task, and return the first column of its row. Raises LostClaim."""
     row = (await connection.execute(sql(statement), {**_held(task), **given})).first()
     if row is None:
         raise LostClaim(_lost(task))
@@ -116,22 +117,22 @@ async def _execute(connection: AsyncConnection, statement: str, task: Task, **gi
 
 async def is_cancelled(connection: AsyncConnection, task: Task) -> bool:
     """Lock the task for the rest of the transaction and tell whether a cancel was requested meanwhile."""
-    return bool(await _execute(connection, LOOK, task))
+    return bool(await execute(connection, LOOK, task))
 
 
 async def is_sending(connection: AsyncConnection, task: Task) -> bool:
     """Lock the task for the rest of the transaction and tell whether it has passed the second door."""
-    return bool(await _execute(connection, LOOK_AT_DOOR, task))
+    return bool(await execute(connection, LOOK_AT_DOOR, task))
 
 
 async def open_door(connection: AsyncConnection, clock: Clock, task: Task, words: str) -> None:
     """Pass the second door: keep the text and say that a send begins. Commit before calling the provider."""
-    await _execute(connection, OPEN_DOOR, task, words=words, now=clock.override())
+    await execute(connection, OPEN_DOOR, task, words=words, now=clock.override())
 
 
 async def keep_text(connection: AsyncConnection, clock: Clock, task: Task, words: str) -> str:
     """Keep what was written and let the task wait for its turn to speak; return the state it is in then."""
-    return _back(connection, task, await _execute(connection, KEEP_TEXT, task, words=words, now=clock.override()))
+    return _back(connection, task, await execute(connection, KEEP_TEXT, task, words=words, now=clock.override()))
 
 
 async def give_back(
@@ -156,7 +157,7 @@ async def give_back(
     kept as its text, `message_seq` as the message it is taken for already. After `keep` it expires, if it has no such time
     yet. Returns the state it is in then: `cancelled` where a cancel was requested.
     """
-    state = await _execute(
+    state = await execute(
         connection,
         GIVE_BACK,
         task,

@@ -1,5 +1,6 @@
 """Guards as data: what must hold for a follow-up or a notice to be said."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -130,6 +131,47 @@ async def test_a_guard_says_what_to_do_when_it_is_not_known(asked: Asked, policy
     asked.shop.there.answers = [DOWN]
     assert (await asked.ends(await asked.books(if_unknown=policy), "fired")).outcome == outcome
     assert asked.times == 1
+
+
+async def test_once_it_may_be_said_it_does_not_expire_because_it_was_put_off_before(asked: Asked) -> None:
+    asked.shop.there.answers = [DOWN]
+    task, house = await asked.books(), asked.shop.server.house
+    await asked.shop.server.fires(HOUR)
+    await asked.shop.comes_again(task)
+    assert await _expires_at(asked, task) is not None
+    asked.shop.there.answers = [YES]
+    assert (await asked.ends(task, "fired", LONGEST)).outcome == "delivered"
+    assert await _expires_at(asked, task) is None
+    assert len(await house.heard(asked.conversation)) == 2
+
+
+async def _expires_at(asked: Asked, task: int) -> Any:
+    async with asked.shop.server.house.service.database.transaction() as connection:
+        return await connection.scalar(text("select expires_at from tasks where id = :id"), {"id": task})
+
+
+async def test_several_servers_are_asked_at_once(asked: Asked) -> None:
+    """So that a customer who writes meanwhile waits for one answer, and not for five."""
+    both, asks = asyncio.Event(), 0
+
+    async def with_the_other(writer: asyncio.StreamWriter) -> None:
+        nonlocal asks
+        asks += 1
+        if asks == 2:
+            both.set()
+        await both.wait()
+        writer.write(YES)
+
+    asked.shop.there.answers = [with_the_other]
+    guards = [
+        {"guard": "call", "function": "/check-cart"},
+        {"guard": "no reply since"},
+        {"guard": "call", "function": "/stop"},
+    ]
+    body = {"conversation": asked.conversation, "about": "call Ana", "in": "1h", "guards": guards}
+    task = (await asked.shop.server.call("/v1/followups", body)).json()["id"]
+    assert (await asked.ends(task, "fired")).outcome == "delivered"
+    assert asked.times == 2
 
 
 async def test_a_function_that_is_taken_out_of_the_file_says_neither_yes_nor_no(asked: Asked) -> None:
