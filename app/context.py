@@ -65,12 +65,12 @@ def deferral_of(found: Found) -> Deferral:
     """Return a task as a function sees it."""
     return Deferral(
         found.id,
-        str(found.payload.get("path", "")),
+        str(found.kept.get("path", "")),
         found.state,
         found.booked_for.astimezone(UTC),
         found.key,
         found.subject,
-        found.payload.get("payload"),
+        found.kept.get("payload"),
         found.attempt,
         found.outcome.removeprefix(DONE) if found.outcome else None,
         found.error,

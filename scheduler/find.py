@@ -37,6 +37,11 @@ class Found:
     subject: str | None
     needs: str | None
 
+    @property
+    def kept(self) -> Mapping[str, Any]:
+        """The payload, or nothing where the row was damaged: it is shown all the same."""
+        return self.payload if isinstance(self.payload, Mapping) else {}
+
 
 _SHOWN = ", ".join(f"t.{field.name}" for field in fields(Found))
 

@@ -1,7 +1,6 @@
 """`/v1/tasks`: what is booked, found, looked at, cancelled and moved."""
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -222,16 +221,12 @@ def told(found: Found) -> TaskShown:
 
 def whole(found: Found) -> TaskWhole:
     """Return a task as the API shows it by itself: with the payload of a run."""
-    payload = _kept(found).get("payload") if found.kind == "function" else None
+    payload = found.kept.get("payload") if found.kind == "function" else None
     return TaskWhole(**told(found), payload=payload)
 
 
-def _kept(found: Found) -> Mapping[str, Any]:
-    return found.payload if isinstance(found.payload, Mapping) else {}  # a row that was damaged is shown all the same
-
-
 def _path(found: Found) -> str | None:
-    path = _kept(found).get("path")
+    path = found.kept.get("path")
     return path if found.kind == "function" and isinstance(path, str) else None
 
 

@@ -39,13 +39,25 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
+class PlainLines(logging.Formatter):
+    """One line an entry, whatever somebody's words in it hold; a trace has its own below."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
+        """Return the line."""
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+
+def printable(words: str) -> str:
+    """Return words with all that a terminal would obey, or a line would end at, shown as it is escaped in Python."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in words)
+
+
 def set_up_log(settings: Settings, level: int = logging.INFO) -> None:
     """Write the log to standard error, in the form the settings ask for."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
-        JsonLines()
-        if settings.log_format == "json"
-        else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        JsonLines() if settings.log_format == "json" else PlainLines("%(asctime)s %(levelname)s %(name)s: %(message)s")
     )
     logging.basicConfig(level=level, handlers=[handler], force=True)
     # Their info lines repeat addresses, and a Telegram token stands in its address.
@@ -121,7 +133,7 @@ def as_text(_: click.Context, __: click.Parameter, words: str | None) -> str | N
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else " ".join(str(value).split())
+    return "" if value is None else printable(" ".join(str(value).split()))
 
 
 def show(rows: Any, *, as_json: bool, columns: list[str]) -> None:
@@ -134,9 +146,10 @@ def show(rows: Any, *, as_json: bool, columns: list[str]) -> None:
         return
     from rich.console import Console  # noqa: PLC0415 - takes a tenth of a second to import, and only tables need it
     from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
 
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*(_cell(row.get(column)) for column in columns))
+        table.add_row(*(Text(_cell(row.get(column))) for column in columns))  # in a plain text [b] and :cat: are words
     # In a pipe nothing is cut: whoever reads it there has no edge of a screen.
     Console(width=None if sys.stdout.isatty() else 400).print(table)

@@ -11,7 +11,7 @@ import click
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.cli import story
-from app.cli.run import as_text, fail, opened, run, show
+from app.cli.run import as_text, fail, opened, printable, run, show
 from app.context import DONE
 from app.deferred import PATH
 from app.settings import Settings
@@ -77,7 +77,7 @@ def _row(task: Found) -> dict[str, Any]:
     row["error"] = story.without_numbers(task.error)
     row["outcome"] = story.without_result(task.outcome)
     if task.kind == "function":
-        row["function"] = task.payload.get("path")
+        row["function"] = task.kept.get("path")
     return row | {name: f"{value:%Y-%m-%d %H:%M:%S}Z" for name, value in row.items() if hasattr(value, "tzinfo")}
 
 
@@ -97,10 +97,10 @@ async def _check_tenant(connection: AsyncConnection, tenant: str | None) -> None
 def _content(task: Found) -> dict[str, Any]:
     """What a task is about; of a function, what it is given and what it returned."""
     if task.kind != "function":
-        return {"payload": dict(task.payload)}
+        return {"payload": task.payload}
     is_done = task.outcome is not None and task.outcome.startswith(DONE)
     result = {"result": json.loads(str(task.outcome).removeprefix(DONE))} if is_done else {}
-    return {"payload": task.payload.get("payload"), **result}
+    return {"payload": task.kept.get("payload"), **result}
 
 
 async def _list(
@@ -165,9 +165,9 @@ async def _get(settings: Settings, task: int, payload: bool, as_json: bool) -> N
     for name, value in row.items():
         if value is not None:
             is_data = name in ("payload", "result")
-            click.echo(f"{name}: {json.dumps(value, ensure_ascii=False) if is_data else value}")
+            click.echo(printable(f"{name}: {json.dumps(value, ensure_ascii=False) if is_data else value}"))
     for line in told.lines():
-        click.echo(line)
+        click.echo(printable(line))
 
 
 @tasks.command()

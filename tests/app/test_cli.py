@@ -1,11 +1,13 @@
 """The command line, as processes on a database of their own."""
 
 import json
+import logging
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from app.cli.run import PlainLines
 from scheduler.clock import Clock
 from store.database import Database
 from tests.support.factories import a_conversation, a_followup, a_turn
@@ -247,3 +249,9 @@ async def test_a_key_file_that_is_damaged_is_one_clear_line(tmp_path: Path) -> N
     assert await process.ended() == 2
     assert "secret.key is damaged" in process.said[-1]
     assert not any("Traceback" in line for line in process.said)
+
+
+def test_what_is_logged_of_somebody_s_words_stays_in_its_line() -> None:
+    record = logging.LogRecord("vuelvo", logging.INFO, "", 1, "it says %s", ("a\nWARNING vuelvo: b \x1b[2J",), None)
+    line = PlainLines("%(levelname)s %(name)s: %(message)s").format(record)
+    assert line == "INFO vuelvo: it says a\\nWARNING vuelvo: b \\x1b[2J"

@@ -400,3 +400,24 @@ async def test_a_task_is_shown_with_its_story_its_sends_among_it_and_nothing_of_
         (2, "accepted", "delivered", "HX1"),
     ]
     assert "payload" not in whole
+
+
+async def test_the_words_of_an_error_are_shown_as_words_and_obeyed_by_nothing(shell: Shell, database: Database) -> None:
+    """They may quote whatever came from another server: no markup, no sequence for the terminal, no further line."""
+    words = "OSError: [/tmp/x] [red]:cat:\x1b[2J\nstate: fired"
+    (task,) = await ended_badly(database, 1, error=words)
+    for command in (("list", "--status", "failed"), ("get", str(task))):
+        code, said = await shell.run("tasks", *command)
+        assert (code, "OSError: [/tmp/x] [red]:cat:\\x1b[2J" in said) == (0, True), said
+        assert "state: fired" not in said.splitlines()
+
+
+async def test_a_task_whose_payload_was_damaged_is_shown_all_the_same(shell: Shell, database: Database) -> None:
+    async with database.transaction() as connection:
+        await a_tenant(connection)
+        run = Booking("acme", "function", SECOND, payload={"path": "/a", "payload": {}}, needs=needs_of("/a"))
+        task = (await book(connection, CLOCK, run)).id
+        await connection.execute(text("update tasks set payload = '[]' where id = :id"), {"id": task})
+    for command in (("list",), ("get", str(task), "--payload")):
+        code, said = await shell.run("tasks", *command)
+        assert (code, "function" in said) == (0, True), said
