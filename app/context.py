@@ -1,5 +1,6 @@
 """What a function is handed beside its input: who called it, and how to book, look, cancel, check and speak."""
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,8 +47,8 @@ class Deferral:
     subject: str | None
     payload: Any
     attempt: int
-    result: str | None
-    """What became of it: the function's result as JSON, or `skipped: NAME`."""
+    result: Any
+    """What the function returned, as it is read from JSON; `{"skipped": NAME}` where a check said no."""
     error: str | None
     created_at: datetime
     ended_at: datetime | None
@@ -61,6 +62,22 @@ class Deferrals:
     total: int
 
 
+SKIPPED = "skipped: "
+"""How the outcome of what a check has stopped begins."""
+
+
+def result_of(outcome: str | None) -> Any:
+    """Return what a run's outcome says that it returned; None for what has not run."""
+    if outcome is not None and outcome.startswith(SKIPPED):
+        return {"skipped": outcome.removeprefix(SKIPPED)}
+    if outcome is None or not outcome.startswith(DONE):
+        return None
+    try:
+        return json.loads(outcome.removeprefix(DONE))
+    except ValueError:  # a row that was damaged is shown all the same
+        return outcome.removeprefix(DONE)
+
+
 def deferral_of(found: Found) -> Deferral:
     """Return a task as a function sees it."""
     return Deferral(
@@ -72,7 +89,7 @@ def deferral_of(found: Found) -> Deferral:
         found.subject,
         found.kept.get("payload"),
         found.attempt,
-        found.outcome.removeprefix(DONE) if found.outcome else None,
+        result_of(found.outcome),
         found.error,
         found.created_at,
         found.ended_at,

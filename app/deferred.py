@@ -368,8 +368,12 @@ class Deferred:
         async with self._database.transaction() as connection:
             await limits.active(connection, [tenant])
             found = await find.get(connection, tenant, task)
-            if found is None or found.kind != "function":
-                raise NoSuchTask(f"there is no deferred run {task}: it may have been deleted, long after it ended")
+            if found is None or found.kind not in CANCELLABLE:
+                raise NoSuchTask(f"there is no task {task}: it may have been deleted, long after it ended")
+            if found.kind != "function":
+                raise BadBooking(
+                    f"the task {task} is a {found.kind}: runs of functions are moved; cancel it and book another"
+                )
             done = await cancel.cancel(connection, self._clock, tenant, [task], kinds=["function"], by=by)
             if not done.cancelled:
                 raise Raced(

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from app.called import Unknown, call_guard
-from app.calls_section import FunctionPath
+from app.calls_section import FunctionPath, FunctionSection
 from app.deferred import BadBooking
 from app.service import Service
 from app.tenants_file import TenantConfig
@@ -67,15 +67,23 @@ def read(kept: Any) -> Sequence[AnyGuard]:
     return _READ.validate_python(kept or [])
 
 
-def check(guards: Sequence[AnyGuard], tenant: TenantConfig) -> None:
+async def check(service: Service, guards: Sequence[AnyGuard], tenant: TenantConfig) -> None:
     """Raise BadBooking for a guard that calls what the tenant has not."""
     for guard in guards:
-        if isinstance(guard, Call) and guard.function not in tenant.functions:
+        if isinstance(guard, Call) and await _section(service, tenant, guard) is None:
             known = ", ".join(sorted(tenant.functions)) or "none"
             raise BadBooking(
                 f"guards: the tenant has no function elsewhere at {guard.function} (there are: {known}): write where it is"
                 " called under functions in the tenant's file"
             )
+
+
+async def _section(service: Service, tenant: TenantConfig, guard: Call) -> FunctionSection | None:
+    """Return where a guard asks; a file that was applied a moment ago is read anew before there is said to be nothing."""
+    if guard.function in tenant.functions:
+        return tenant.functions[guard.function]
+    fresh = await service.tenant(tenant.tenant, is_fresh=True)
+    return fresh.functions.get(guard.function) if fresh else None
 
 
 async def first_no(service: Service, tenant: TenantConfig, conversation: Conversation, task: Task) -> str | None:
@@ -109,7 +117,7 @@ async def _says_yes(
 async def _is_told_to_proceed(service: Service, tenant: TenantConfig, guard: Call, task: Task) -> bool:
     if task.text is not None and task.claimed_at - task.booked_for < PROMPT:
         return True  # it said so before this was written
-    section = tenant.functions.get(guard.function)
+    section = await _section(service, tenant, guard)
     if section is None:
         said: bool | Unknown = Unknown("there is no such function any more")
     else:

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.called import Called
-from app.context import DONE, Booker, Booking, Context, Deferrals, deferral_of
+from app.context import DONE, Booker, Booking, Context, Deferrals, NoChannel, deferral_of
 from app.deferred import BadBooking, Deferred, NoSuchFunction, Run
 from app.functions import App, BadInput, Function, Later, Stop, written
 from app.guard import GuardNotRun
@@ -59,18 +59,26 @@ class Functions:
     deployment: str | None = None
     """Which of several versions side by side this process is."""
 
-    def find(self, tenant: TenantConfig, path: str) -> Function | Called:
-        """Return what is called at a path: the tenant's own before the application's. Raises NoSuchFunction."""
-        if (section := tenant.functions.get(path)) is not None:
-            return Called(path, tenant.tenant, section, tenant.calls, self.service.outside)
-        function = self.app.functions.get(path)
-        if function is None:
+    async def find(self, tenant: TenantConfig, path: str) -> Function | Called:
+        """Return what is called at a path: the tenant's own before the application's. Raises NoSuchFunction.
+
+        A tenant's file that was applied a moment ago, maybe by another process, is read anew before there is said to be none.
+        """
+        found = self._find(tenant, path)
+        if found is None and (fresh := await self.service.tenant(tenant.tenant, is_fresh=True)) is not None:
+            tenant, found = fresh, self._find(fresh, path)
+        if found is None:
             known = ", ".join(sorted({*self.app.functions, *tenant.functions})) or "none"
             raise NoSuchFunction(
                 f"there is no function at {path[:60]!r} (there are: {known}): register it with app.function, or write"
                 " where it is called under functions in the tenant's file"
             )
-        return function
+        return found
+
+    def _find(self, tenant: TenantConfig, path: str) -> Function | Called | None:
+        if (section := tenant.functions.get(path)) is not None:
+            return Called(path, tenant.tenant, section, tenant.calls, self.service.outside)
+        return self.app.functions.get(path)
 
     async def book(
         self, tenant: TenantConfig, run: Run, *, pin: bool = False, connection: AsyncConnection | None = None
@@ -79,7 +87,7 @@ class Functions:
 
         Raises NoSuchFunction, BadInput, BadBooking where it is pinned and this process is of no deployment, and as `Deferred.book`.
         """
-        function = self.find(tenant, run.path)
+        function = await self.find(tenant, run.path)
         function.read(run.payload)
         if pin and self.deployment is None:
             raise BadBooking(
@@ -100,7 +108,7 @@ class Functions:
         Raises NoSuchFunction, BadInput, TookTooLong after the function's own time, and whatever the function raises:
         OutsideError for one elsewhere.
         """
-        function = self.find(tenant, path)
+        function = await self.find(tenant, path)
         ctx = Context(tenant.tenant, path, f"call:{secrets.token_hex(12)}", self.booker(tenant), _channel=channel)
         try:
             async with asyncio.timeout(function.timeout.total_seconds()) as limit:
@@ -126,7 +134,7 @@ class Functions:
         except (KeyError, TypeError) as problem:
             return End(task, "failed", error=f"what is kept of the run cannot be read: {_name(problem)}")
         try:
-            function = self.find(tenant, path)
+            function = await self.find(tenant, path)
             given = function.read(payload)
         except (NoSuchFunction, BadInput) as problem:
             return End(task, "failed", error=str(problem))
@@ -142,7 +150,7 @@ class Functions:
         try:
             async with asyncio.timeout(function.timeout.total_seconds()) as limit:
                 result = await function.call(given, ctx)
-        except (Stop, GuardNotRun) as problem:
+        except (Stop, GuardNotRun, NoChannel) as problem:
             return End(task, "failed", error=storable(_name(problem)))
         except (NotNow, Later) as problem:
             return await self._later(task, storable(str(problem)), problem.retry_after)

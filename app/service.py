@@ -149,13 +149,13 @@ class Service:
     _channels: dict[tuple[str, str], tuple[object, Channel]] = field(default_factory=dict)
     _retired: list[Channel] = field(default_factory=list)
 
-    async def tenant(self, name: str) -> TenantConfig | None:
-        """Return a tenant as it is configured now, give or take two seconds; None when there is none such.
+    async def tenant(self, name: str, *, is_fresh: bool = False) -> TenantConfig | None:
+        """Return a tenant as it is configured now, give or take two seconds unless it is to be fresh; None when there is none such.
 
         Raises WrongKey, TenantFileError when it cannot be used as it is stored.
         """
         known = self._tenants.get(name)
-        if known and time.monotonic() - known[0] < FRESH:
+        if known and not is_fresh and time.monotonic() - known[0] < FRESH:
             return known[2]
         async with self.database.autocommit() as connection:
             row = await tenants.find(connection, name)

@@ -164,7 +164,6 @@ async def _booked_before(connection: AsyncConnection, booking: Booking, hashed: 
     before = (await connection.execute(sql(BOOKED_BEFORE), key)).one()
     if bytes(before.payload_hash) != hashed:
         return KeyReused(
-            f"the idempotency key {booking.idempotency_key!r} was used with another payload (task {before.id}):"
-            " use a new key for a new booking"
+            f"this idempotency key was used with another payload (task {before.id}): use a new key for a new booking"
         )
     return Booked(before.id, before.booked_for, replay=True, state=before.state)

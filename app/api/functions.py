@@ -1,10 +1,9 @@
 """`POST /v1/functions/{path}`: calls a function now, or books a run of it where a header says when."""
 
-import json
 import logging
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from pydantic import with_config
 from starlette.requests import Request
@@ -48,9 +47,7 @@ class BookedShown(TypedDict):
 async def call_or_book(caller: Caller) -> Response:
     """Answer one call."""
     headers, path = caller.request.headers, "/" + caller.request.path_params["path"]
-    if misspelt := [name for name in headers if name.startswith("vuelvo-") and name not in HEADERS]:
-        # Passed over, one that was to say when would have the function run now.
-        raise BadBooking(f"there is no header {misspelt[0][:40]!r}: use {', '.join(HEADERS)}")
+    check_headers(caller.request, HEADERS)  # passed over, one that was to say when would have the function run now
     payload = await read_any(caller.request)
     if SCHEDULE_IN in headers or SCHEDULE_AT in headers:
         run = checked(
@@ -63,7 +60,7 @@ async def call_or_book(caller: Caller) -> Response:
             idempotency_key=said(caller.request, IDEMPOTENCY_KEY),
         )
         return booked_answer(await caller.functions.book(caller.tenant, run, pin=_is_pinned(headers.get(PIN))))
-    for name in (KEY, SUBJECT, PIN):
+    for name in (KEY, SUBJECT, PIN, IDEMPOTENCY_KEY):
         if name in headers:
             raise BadBooking(f"{name} belongs to a booking: say when, with {SCHEDULE_IN} or {SCHEDULE_AT}")
     checked(path, payload, in_=0)
@@ -93,6 +90,12 @@ async def call_or_book(caller: Caller) -> Response:
     except Exception as problem:
         log.exception("the function at %s raised for tenant %s", path, caller.tenant.tenant)
         raise Problem(500, f"The function at {path} raised an error; the service's log says which.") from problem
+
+
+def check_headers(request: Request, known: Sequence[str]) -> None:
+    """Raise BadBooking for a header of ours that means nothing here: whoever sent it meant something."""
+    if unknown := [name for name in request.headers if name.startswith("vuelvo-") and name not in known]:
+        raise BadBooking(f"{unknown[0][:40]!r} means nothing here: use {', '.join(known)}")
 
 
 def booked_answer(done: Booked) -> Response:
@@ -142,11 +145,3 @@ def _channel(caller: Caller) -> str | None:
     if named is not None and named not in there:
         raise BadBooking(f"{CHANNEL} names no channel of the tenant, which has {', '.join(there) or 'none'}")
     return named or (there[0] if len(there) == 1 else None)
-
-
-def as_json(text: str) -> Any:
-    """Return what was written as JSON, or the text itself."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

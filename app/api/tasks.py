@@ -8,8 +8,8 @@ from starlette.responses import JSONResponse, Response
 from typing_extensions import TypedDict  # pydantic needs this one below Python 3.12
 
 from app.api.access import Caller, read_as
-from app.api.functions import CLOSED, BookedShown, as_json, booked, instant
-from app.context import DONE
+from app.api.functions import CLOSED, BookedShown, booked, instant
+from app.context import DONE, result_of
 from app.deferred import CANCELLABLE, BadBooking, Deferred, NoSuchTask, checked
 from app.tenants_file import TenantConfig
 from scheduler.find import Found
@@ -214,14 +214,14 @@ def told(found: Found) -> TaskShown:
         "deployment": found.needs.rpartition("@")[2] if found.needs and "@" in found.needs else None,
         "conversation": found.conversation,
         "outcome": "done" if is_done else found.outcome,
-        "result": as_json(str(found.outcome).removeprefix(DONE)) if is_done else None,
+        "result": result_of(found.outcome) if found.kind == "function" else None,
         "error": found.error,
     }
 
 
 def whole(found: Found) -> TaskWhole:
-    """Return a task as the API shows it by itself: with the payload of a run."""
-    payload = found.kept.get("payload") if found.kind == "function" else None
+    """Return a task as the API shows it by itself: with the payload of a run, or what a follow-up is about."""
+    payload = found.kept.get("payload") if found.kind == "function" else {"about": found.kept.get("about")}
     return TaskWhole(**told(found), payload=payload)
 
 

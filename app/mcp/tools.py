@@ -64,7 +64,14 @@ class BookFollowup(Arguments):
     under the same idempotency_key. At most 20 may be pending in one conversation.
     """
 
-    conversation: _Id = Field(description="The number of the conversation.")
+    conversation: _Id | None = Field(default=None, description="The number of the conversation. Give it or to.")
+    to: dict[Literal["web", "telegram", "whatsapp"], str] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1,
+        description='Or whom the conversation is held with, by one channel: {"whatsapp": "+34600000001"}, the number of a chat'
+        " of Telegram, or the id by which a user signs in on the tenant's page.",
+    )
     about: str = Field(
         min_length=1,
         max_length=500,

@@ -14,18 +14,29 @@ import pytest
 from pydantic import BaseModel
 from sqlalchemy import text
 
+from app.addresses import keys
+from app.called import Called
 from app.context import Context
 from app.functions import App, Stop
 from app.http import application
+from app.tenants_file import to_stored
 from app.wiring import apply_tenants
 from scheduler.clock import MovableClock
-from store import api_keys
+from store import api_keys, contacts, conversations, tenants
+from store.contacts import Contact
 from store.database import Database
 from tests.support.asgi import calling
 from tests.support.house import House, a_config, a_house
 from tests.support.wait import eventually
 
 HOUR = timedelta(hours=1)
+OFFICE_CHANNELS = {
+    "channels": {
+        "web": {},
+        "telegram": {"token": "99:" + "t" * 30},
+        "whatsapp": {"account_sid": "AC" + "0a" * 16, "auth_token": "a token", "sender": "+14155238886"},
+    }
+}
 
 
 class Cart(BaseModel):
@@ -442,3 +453,65 @@ async def test_a_booking_in_the_caller_s_own_transaction_is_there_with_it_or_not
             at=datetime(2026, 12, 24, 18, tzinfo=UTC), path="/send-followup", payload=ANA, connection=connection
         )
     assert (await server.get("/v1/tasks"))["total"] == 1
+
+
+async def test_a_file_that_was_applied_a_moment_ago_is_read_before_a_function_is_said_to_be_missing(
+    server: Server,
+) -> None:
+    """Each process knows a tenant's file for two seconds; what was booked by another may be of a newer one."""
+    assert (await server.call("/v1/functions/added", {})).status_code == 404
+    house = server.house
+    added = a_config("acme", functions={"/added": {"url": "https://shop.example/added"}})
+    async with house.service.database.transaction() as connection:
+        stored = to_stored(added, house.service.box)
+        await tenants.apply(connection, "acme", stored, [])
+    booked = await server.call("/v1/functions/added", {}, vuelvo_schedule_in="1h")
+    assert booked.status_code == 202
+    assert isinstance(await house.run.functions.find(a_config("acme"), "/added"), Called)
+
+
+async def test_a_header_that_means_nothing_at_an_address_is_refused_there(server: Server) -> None:
+    conversation = (await server.house.says("hello")).conversation
+    body = {"conversation": conversation, "about": "call Ana", "in": "1h"}
+    for name in ("vuelvo_key", "vuelvo_idempotency_key", "vuelvo_schedule_in"):
+        refused = await server.call("/v1/followups", body, **{name: "1h"})
+        assert (refused.status_code, "means nothing here: use idempotency-key" in refused.text) == (422, True)
+    refused = await server.call("/v1/functions/send-followup", ANA, idempotency_key="e1")
+    assert (refused.status_code, "belongs to a booking" in refused.json()["detail"]) == (422, True)
+    assert (await server.get("/v1/tasks"))["total"] == 0
+
+
+async def test_a_follow_up_is_not_moved_and_is_not_said_to_be_missing(server: Server) -> None:
+    conversation = (await server.house.says("hello")).conversation
+    body = {"conversation": conversation, "about": "call Ana", "in": "1h"}
+    task = (await server.call("/v1/followups", body)).json()["id"]
+    refused = await server.call(f"/v1/tasks/{task}/reschedule", {"in": "2h"})
+    assert (refused.status_code, "is a followup: runs of functions are moved" in refused.json()["detail"]) == (
+        422,
+        True,
+    )
+    assert (await server.get(f"/v1/tasks/{task}"))["payload"] == {"about": "call Ana"}
+
+
+@pytest.mark.parametrize(
+    ("channel", "address", "to"),
+    [
+        ("web", "user:u-42", {"web": "u-42"}),
+        ("telegram", "123456789", {"telegram": "123456789"}),
+        ("whatsapp", "whatsapp:+5491112345678", {"whatsapp": "+54 11 1234-5678"}),
+    ],
+)
+async def test_a_follow_up_is_booked_with_whoever_has_an_address(
+    database: Database, tmp_path: Path, clock: MovableClock, channel: str, address: str, to: dict[str, str]
+) -> None:
+    async with serving(database, tmp_path, clock, config=OFFICE_CHANNELS) as server:
+        met = Contact("acme", channel, address, keys(channel, address)[0])
+        async with database.transaction() as connection:
+            contact = await contacts.meet(connection, met)
+            conversation = await conversations.open_conversation(connection, "acme", contact, None)
+        body = {"to": to, "about": "call Ana", "in": "1h"}
+        task = (await server.call("/v1/followups", body)).json()["id"]
+        assert (await server.get(f"/v1/tasks/{task}"))["conversation"] == conversation
+        wrongs: list[dict[str, Any]] = [{"to": {channel: "nobody?"}}, {"to": {}}, {"to": {"fax": "1"}}]
+        for wrong in [*wrongs, {"conversation": conversation}]:
+            assert (await server.call("/v1/followups", {**body, **wrong})).status_code == 422

@@ -170,7 +170,7 @@ async def test_each_tool_says_what_it_takes_and_what_it_returns(server: Server) 
         ("get_task", {"id": 2**63}, "id: Input should be less than or equal to"),
         ("cancel_tasks", {}, "exactly one of subject, key, key_prefix"),
         ("cancel_tasks", {"subject": "a", "key": "b"}, "not subject and key"),
-        ("reschedule", {"id": 999_999, "in": "5m"}, "there is no deferred run 999999"),
+        ("reschedule", {"id": 999_999, "in": "5m"}, "there is no task 999999"),
         ("list_conversations", {}, "there is no tool 'list_conversations'"),
     ],
 )
@@ -190,7 +190,7 @@ async def test_another_tenants_key_sees_and_moves_nothing(server: Server, databa
         booked = await does(client, "book_run", path="/stop", key="k", subject="s", **{"in": "1h"})
         assert (await does(other, "list_tasks"))["total"] == 0
         assert f"there is no task {booked['id']}" in await refuses(other, "get_task", id=booked["id"])
-        assert "there is no deferred run" in await refuses(other, "reschedule", id=booked["id"], **{"in": "2h"})
+        assert "there is no task" in await refuses(other, "reschedule", id=booked["id"], **{"in": "2h"})
         assert await does(other, "cancel_tasks", subject="s") == {"cancelled": [], "raced": []}
         said = await refuses(other, "book_followup", conversation=heard.conversation, about="x", **{"in": "1h"})
         assert "the tenant has none numbered" in said

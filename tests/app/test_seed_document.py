@@ -1,7 +1,6 @@
 """Deferred runs as they are specified, in the order of their document: each example, row and problem that no other file shows."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -174,7 +173,7 @@ async def test_a_run_is_given_the_object_or_the_array_that_was_booked_or_an_empt
     for given in ({"user": "42", "n": [1, None]}, [1, {"a": "ñ"}], None):
         await ctx.schedule(in_=1, path="/note", payload=given)
     runs = await deferred.fire_due(after=1)
-    got = [json.loads(run.result or "")["given"] for run in sorted(runs, key=lambda run: run.id)]
+    got = [run.result["given"] for run in sorted(runs, key=lambda run: run.id)]
     assert got == [{"user": "42", "n": [1, None]}, [1, {"a": "ñ"}], {}]
 
 

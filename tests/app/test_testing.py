@@ -137,7 +137,7 @@ async def test_time_passes_and_what_is_due_has_ended(deferred: Rehearsal, seen: 
         await ctx.schedule(in_=wait, path="/note", payload={"n": n})
     assert await deferred.fire_due() == []
     runs = await deferred.fire_due(after="24h")
-    assert [(run.status, run.result) for run in runs] == [("fired", '{"noted": 0}'), ("fired", '{"noted": 1}')]
+    assert [(run.status, run.result) for run in runs] == [("fired", {"noted": 0}), ("fired", {"noted": 1})]
     assert [n for _, n, _ in seen.ran] == [0, 1]
     assert [run.status for run in await deferred.tasks()] == ["fired", "fired", "scheduled"]
     assert [run.payload for run in await deferred.fire_due(after=timedelta(hours=1))] == [{"n": 2}]
@@ -235,7 +235,7 @@ async def test_it(deferred):
     called = await deferred.call("/abandoned-cart", {"cart": "c1"})
     assert [run.id for run in await deferred.tasks()] == [called["id"]]
     (run,) = await deferred.fire_due(after="24h")
-    assert run.result == '{"sent": "c1"}'
+    assert run.result == {"sent": "c1"}
     with pytest.raises(BadInput):
         await deferred.call("/send", {})
 """
