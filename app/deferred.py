@@ -25,7 +25,7 @@ from scheduler.poller import DUE
 from scheduler.task import ACTIVE
 from scheduler.when import duration
 from store.database import Database
-from store.signals import Signals
+from store.signals import Signals, notify
 
 LARGEST_PAYLOAD = 64 * 1024
 """Bytes of JSON."""
@@ -249,9 +249,10 @@ class Deferred:
         booking = _booking(tenant, run, is_called=is_called)
         if connection is None:
             booked = await self._batch.do((booking, limit))
+            self._signals.hint(DUE)
         else:
             (booked,) = _each(await self._book_each(connection, [(booking, limit)]))
-        self._signals.hint(DUE)
+            await notify(connection, [DUE])  # only the database knows when that transaction commits
         return booked
 
     async def _book_each(

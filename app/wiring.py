@@ -21,7 +21,7 @@ from agent.servers import Servers
 from agent.turn import answering_agent
 from app import application, followups, inbox, recurring, tenants_file
 from app.database import open_database, when_it_can_be_used
-from app.deferred import Deferred, offers
+from app.deferred import CALLED, Deferred, needs_of, offers
 from app.engine import engine_of
 from app.functions import App
 from app.outside import Outside
@@ -37,6 +37,7 @@ from channels.telegram.outbound import TelegramChannel
 from channels.whatsapp.outbound import WhatsAppChannel
 from scheduler.clock import Clock
 from scheduler.hold import CHANNEL_PAUSED, TOPIC_GONE, release
+from scheduler.operate import need_instead
 from scheduler.poller import DUE, Poller
 from scheduler.scheduled import Scheduler
 from scheduler.settle import End
@@ -228,6 +229,8 @@ async def apply_tenants(service: Service, configs: list[TenantConfig]) -> dict[s
             gone = tenants_file.taken_away(before.config, stored) if before else []
             changed[config.tenant] = gone if is_changed else None
             await release(connection, service.clock, config.tenant, CHANNEL_PAUSED, TOPIC_GONE)
+            # What is called elsewhere from now on any worker can call, also where none has a function of that path any more.
+            await need_instead(connection, config.tenant, [needs_of(path) for path in config.functions], CALLED)
         await notify(connection, [DUE, APPLIED])  # a command ends before a hint of its own is told to others
     for topic in (DUE, APPLIED):
         service.signals.hint(topic)

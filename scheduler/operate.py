@@ -12,6 +12,7 @@
 Nothing here sends an uncertain task again by itself.
 """
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -43,6 +44,15 @@ STANDS = f"""
 (t.state = 'fired' and t.outcome = 'delivered' or t.state = 'scheduled' and t.hold = '{WINDOW_CLOSED}' and not t.sending)"""
 LOCK = """
 select from tasks where bucket = :bucket and tenant = :tenant and id = any(cast(:ids as bigint[])) order by id for no key update
+"""
+# Locked first, in the order in which a cancel of many locks them.
+NEED_INSTEAD = """
+with chosen as materialized (
+    select id from tasks
+     where bucket = :bucket and tenant = :tenant and state in ('scheduled', 'firing') and needs = any(cast(:before as text[]))
+     order by id
+       for update)
+update tasks set needs = :now where bucket = :bucket and tenant = :tenant and id = any(array(select id from chosen))
 """
 FAILED, UNCERTAIN = "t.state = 'failed'", "t.state = 'uncertain'"
 WAITS = "t.state = 'scheduled' and t.sending"
@@ -86,6 +96,12 @@ async def retry(connection: AsyncConnection, clock: Clock, tenant: str, task: in
 async def discard(connection: AsyncConnection, clock: Clock, tenant: str, task: int, by: str) -> bool:
     """Put a failed task away; False when it is not failed."""
     return await _do(connection, clock, _move(FAILED, DISCARD, "discarded"), tenant, task, by)
+
+
+async def need_instead(connection: AsyncConnection, tenant: str, before: Sequence[str], now: str) -> None:
+    """Let what a tenant has booked that needs one of these need another instead. Hint `due` after the commit."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "before": list(before), "now": now}
+    await connection.execute(sql(NEED_INSTEAD), given)
 
 
 async def settle(

@@ -294,6 +294,18 @@ async def test_a_function_that_is_taken_out_of_the_file_fails_what_is_booked_of_
     assert "there is no function at '/check-cart'" in (found.error or "")
 
 
+async def test_what_was_booked_of_a_function_here_is_called_where_it_has_gone(shop: Shop) -> None:
+    """No worker may have a function of that path any more."""
+    server = shop.server
+    booked = await server.call("/v1/functions/nested/path.v2", CART, vuelvo_schedule_in="1m")
+    moved = {**CONFIG, "functions": {"/nested/path.v2": {"url": URL}}}
+    await apply_tenants(server.house.service, [a_config("acme", **moved)])
+    server.house.service._tenants.clear()
+    del server.shop.app.functions["/nested/path.v2"]
+    await shop.ends(booked.json()["id"], "fired")
+    assert json.loads(shop.there.requests[0].body) == CART
+
+
 async def test_called_at_once_it_is_called_now_and_its_answer_given(shop: Shop) -> None:
     shop.there.answers = [answer(200, b'{"paid": [1, null]}')]
     called = await shop.server.call("/v1/functions/check-cart", CART)

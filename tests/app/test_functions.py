@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +22,7 @@ from app.http import application
 from app.tenants_file import to_stored
 from app.wiring import apply_tenants
 from scheduler.clock import MovableClock
+from scheduler.poller import DUE
 from store import api_keys, contacts, conversations, tenants
 from store.contacts import Contact
 from store.database import Database
@@ -434,6 +435,24 @@ async def test_a_pinned_run_waits_for_its_own_deployment(
         assert (left["status"], left["deployment"]) == ("scheduled", "blue"), "it is shown, not lost"
     async with serving(database, tmp_path, clock, deployment="blue") as blue:
         await blue.house.until_state(pinned.json()["id"], "fired")
+
+
+async def test_what_is_booked_in_the_caller_s_own_transaction_runs_as_soon_as_that_is_committed(
+    server: Server, database_url: str
+) -> None:
+    """And not at the poller's next look: when it was hinted, nothing of it could be seen."""
+    functions, service, poller = server.house.run.functions, server.house.service, server.house.run.poller
+    ctx, theirs = Context("acme", "/x", "call:1", functions.booker(a_config())), Database(database_url)
+    assert poller is not None
+    poller._interval = timedelta(minutes=5)
+    await eventually(lambda: service.signals.is_alive)
+    async with AsyncExitStack() as stack, theirs.transaction() as connection:
+        stack.push_async_callback(theirs.close)
+        booked = await ctx.schedule(in_=0, path="/send-followup", payload=ANA, connection=connection)
+        before = poller.beat_at
+        service.signals.hint(DUE)
+        await eventually(lambda: poller.beat_at != before)
+    await server.house.until_state(booked.id, "fired")
 
 
 async def test_a_booking_in_the_caller_s_own_transaction_is_there_with_it_or_not_at_all(server: Server) -> None:
