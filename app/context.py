@@ -9,13 +9,14 @@ from typing import Any, Protocol
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.deferred import Run, checked
+from app.deferred import BadBooking, NoSuchTask, Run, checked
 from app.guard import Guard
 from scheduler.cancel import Cancelled
 from scheduler.find import Found
 
 log = logging.getLogger("vuelvo.functions")
 
+LONGEST_WORDS = 16_000
 DONE = "done: "
 """Before a function's result, in its task's outcome."""
 
@@ -78,6 +79,14 @@ def result_of(outcome: str | None) -> Any:
         return outcome.removeprefix(DONE)
 
 
+def sayable(words: str) -> str:
+    """Return words as they can be said. Raises ValueError for what is empty or too long."""
+    words = words.replace("\0", "").strip()
+    if not words or len(words) > LONGEST_WORDS:
+        raise ValueError(f"there must be 1 to {LONGEST_WORDS} characters to say, and there are {len(words)}")
+    return words
+
+
 def deferral_of(found: Found) -> Deferral:
     """Return a task as a function sees it."""
     return Deferral(
@@ -130,9 +139,7 @@ class Booker(Protocol):
     async def has_template(self, channel: str, name: str) -> bool:
         """Tell whether a tenant's template may be sent now."""
 
-    async def send_template(
-        self, channel: str, template: str, to: str, params: Sequence[str] | Mapping[str, str], key: str
-    ) -> None:
+    async def send_template(self, channel: str, template: str, to: str, params: Mapping[str, str], key: str) -> None:
         """Send a template to somebody who has written before, once for a key."""
 
 
@@ -292,6 +299,8 @@ class Context:
 
         Raises NoSuchTask, Raced when it has begun or ended, BadBooking.
         """
+        if isinstance(task, bool) or not isinstance(task, int):
+            raise NoSuchTask(f"a run has a number, and {task!r:.40} is none")
         return await self._booker.reschedule(task, checked("/", None, in_=in_, at=at).due)
 
     async def send(self, conversation: int, words: str) -> None:
@@ -300,7 +309,7 @@ class Context:
         Raises LookupError where there is no such conversation, ValueError for what is empty or too long, KeyReused where
         the run said something else in this place when it ran before.
         """
-        await self._booker.send(conversation, words, self._next_key())
+        await self._booker.send(conversation, sayable(words), self._next_key())
 
     async def send_template(
         self,
@@ -314,6 +323,10 @@ class Context:
 
         Raises NoChannel, LookupError where nobody of that address has written, BadBooking for a template that is not the tenant's.
         """
+        if not isinstance(params, Mapping):
+            params = {str(number): value for number, value in enumerate(params, 1)}
+        if any(not isinstance(value, str) or not value.strip() or "\0" in value for value in params.values()):
+            raise BadBooking("what stands in a template's places is text, and not empty")
         await self._booker.send_template(channel or self.channel, template, to, params, self._next_key())
 
     def _next_key(self) -> str:

@@ -298,7 +298,7 @@ class Deferred:
 
         Raises BadBooking for a status that there is not, or a page that is none.
         """
-        check_page(status, page, per_page)
+        check_page(status, page, per_page, function=function, key=key, subject=subject)
         states = ACTIVE if status == "active" else (status,)
         async with self._database.autocommit() as connection:
             rows, total = await find.page_of(
@@ -427,10 +427,13 @@ def check_time(due: datetime | timedelta, now: datetime, lead: timedelta) -> Non
         raise wrong
 
 
-def check_page(status: str, page: int, per_page: int) -> None:
-    """Raise BadBooking for a status that there is not, or a page that is none."""
+def check_page(status: str, page: int, per_page: int, **labels: str | None) -> None:
+    """Raise BadBooking for a status that there is not, a page that is none, or a label that none can be."""
     if status not in STATUSES:
-        raise BadBooking(f"there is no status {status[:40]!r}: give one of {', '.join(STATUSES)}")
+        raise BadBooking(f"there is no status {status!r:.40}: give one of {', '.join(STATUSES)}")
+    for name, label in labels.items():
+        if label is not None and (not isinstance(label, str) or not _is_storable(label)):
+            raise BadBooking(f"{name} is a text, and holds no zero byte and no half of a surrogate pair")
     for name, number, most in (("page", page, LAST_PAGE), ("per_page", per_page, LARGEST_PAGE)):
         if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
             raise BadBooking(f"{name} is a number from 1 to {most:,}")

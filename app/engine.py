@@ -2,22 +2,19 @@
 
 from datetime import datetime, timedelta
 
+from app.context import sayable
 from app.service import Service
 from scheduler.book import Booking, book
 from scheduler.poller import DUE
 from scheduler.scheduled import Engine
 from store import conversations
 
-LONGEST_WORDS = 16_000
-
 
 def engine_of(service: Service, interval: timedelta) -> Engine:
     """Return what an application's schedules run on; a slot is missed when it is claimed two poll intervals late."""
 
     async def send(tenant: str, conversation: int, words: str, key: str) -> None:
-        words = words.replace("\0", "").strip()
-        if not words or len(words) > LONGEST_WORDS:
-            raise ValueError(f"there must be 1 to {LONGEST_WORDS} characters to say, and there are {len(words)}")
+        words = sayable(words)
         async with service.database.transaction() as connection:
             found = await conversations.find(connection, tenant, conversation)
             if found is None:

@@ -8,7 +8,7 @@ the run, it is tried again for a day. What is not wanted any more says so by a g
 import asyncio
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -223,17 +223,13 @@ class _Booker:
         sender = await self._sender(channel)
         return isinstance(await sender.check(Filled(name, {}, is_whole=True)), Filled)
 
-    async def send_template(
-        self, channel: str, template: str, to: str, params: Sequence[str] | Mapping[str, str], key: str
-    ) -> None:
+    async def send_template(self, channel: str, template: str, to: str, params: Mapping[str, str], key: str) -> None:
         service, tenant = self.functions.service, self.tenant.tenant
         section = self.tenant.channels.whatsapp
         await self._sender(channel)
         if section is None or all(one.sid != template for one in section.templates):
             raise BadBooking(f"the template {template[:60]!r} is not in the tenant's file: name it there, and apply it")
-        values = dict(params) if isinstance(params, Mapping) else {str(n): one for n, one in enumerate(params, 1)}
-        if any(not isinstance(value, str) or not value.strip() or "\0" in value for value in values.values()):
-            raise BadBooking("what stands in a template's places is text, and not empty")
+        values = dict(params)
         keys = address.forms(to if to.startswith("whatsapp:") else f"whatsapp:{to}")
         async with service.database.transaction() as connection:
             conversation = await conversations.latest(connection, tenant, channel, keys)

@@ -63,7 +63,7 @@ class Simulated(Deferred):
         kinds: Sequence[str] = ("function",),
     ) -> Page:
         """Return an empty page. Raises BadBooking as ever."""
-        check_page(status, page, per_page)
+        check_page(status, page, per_page, function=function, key=key, subject=subject)
         log.info("simulated: nothing is found for tenant %s, since nothing is booked", tenant)
         return Page([], 0, page, per_page)
 

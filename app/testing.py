@@ -142,7 +142,7 @@ class _Recorder:
         return self._booked(run.due, is_replay=self._mock.is_replay)
 
     async def find(self, **how: Any) -> Deferrals:
-        check_page(how["status"], how["page"], how["per_page"])
+        check_page(**how)
         return Deferrals(self._mock.found, len(self._mock.found))
 
     async def cancel(self, **labels: str | None) -> Cancelled:
@@ -163,9 +163,7 @@ class _Recorder:
         there = self._mock.has_template
         return there if isinstance(there, bool) else name in there
 
-    async def send_template(
-        self, channel: str, template: str, to: str, params: Sequence[str] | Mapping[str, str], key: str
-    ) -> None:
+    async def send_template(self, channel: str, template: str, to: str, params: Mapping[str, str], key: str) -> None:
         pass
 
     def _booked(self, due: datetime | timedelta, *, is_replay: bool = False) -> Booking:

@@ -140,9 +140,9 @@ async def page_of(
     found = await deferred.find(
         tenant,
         status=status,
-        function=_label("function", function),
-        key=_label("key", key),
-        subject=_label("subject", subject),
+        function=function,
+        key=key,
+        subject=subject,
         page=page,
         per_page=per_page,
         kinds=CANCELLABLE,
@@ -241,9 +241,3 @@ def _number(name: str, given: str) -> int:
     if not given.isascii() or not given.isdigit() or len(given) > 9:
         raise BadBooking(f"{name} is a whole number from 1 on")
     return int(given)
-
-
-def _label(name: str, given: str | None) -> str | None:
-    if given is not None and "\0" in given:
-        raise BadBooking(f"{name} holds a zero byte, which no label can")
-    return given

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from app.context import Booking, CancelledRuns, Context, Deferral, Deferrals, NoChannel
-from app.deferred import BadBooking, NoSuchFunction, PayloadTooLarge
+from app.deferred import BadBooking, NoSuchFunction, NoSuchTask, PayloadTooLarge
 from app.functions import App, Stop
 from app.guard import GuardNotRun
 from app.pytest_plugin import app_called
@@ -68,6 +68,13 @@ async def test_the_mock_refuses_what_the_service_would_and_remembers_none_of_it(
         (BadBooking, mock.schedule_at(at=NOW - timedelta(seconds=1), path="/a")),
         (BadBooking, mock.find_deferred(per_page=101)),
         (BadBooking, mock.cancel_deferred(key="a", subject="b")),
+        (BadBooking, mock.find_deferred(key="\0")),
+        (BadBooking, mock.find_deferred(subject=7)),
+        (BadBooking, mock.find_deferred(function="\ud800")),
+        (BadBooking, mock.find_deferred(status=None)),
+        (NoSuchTask, mock.reschedule("7", in_="1h")),  # type: ignore[arg-type]
+        (ValueError, mock.send(1, " ")),
+        (BadBooking, mock.send_template(template="HX1", to="+34600000001", params=["Ana", ""])),
         (TypeError, mock.schedule(in_="1h", path="/a", kay="k")),
     ]
     for kind, call in refused:
