@@ -6,6 +6,7 @@ found, cancelled and moved. What is booked never changes; to move a run is to ca
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -228,7 +229,10 @@ class Deferred:
 
     def __init__(self, database: Database, clock: Clock, signals: Signals) -> None:
         self._database, self._clock, self._signals = database, clock, signals
-        self._batch: Batch[tuple[Booking, LimitsSection], Booked] = Batch(database, self._book_each)
+        # One for each tenant: where one of a tenant's own transactions keeps its bookings waiting, no other's wait with them.
+        self._batches: defaultdict[str, Batch[tuple[Booking, LimitsSection], Booked]] = defaultdict(
+            lambda: Batch(database, self._book_each)
+        )
 
     async def book(
         self,
@@ -248,7 +252,7 @@ class Deferred:
         """
         booking = _booking(tenant, run, is_called=is_called)
         if connection is None:
-            booked = await self._batch.do((booking, limit))
+            booked = await self._batches[tenant].do((booking, limit))
             self._signals.hint(DUE)
         else:
             (booked,) = _each(await self._book_each(connection, [(booking, limit)]))

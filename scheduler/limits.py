@@ -54,17 +54,11 @@ select t.tenant, t.idempotency_key
 """
 
 
-async def hold(connection: AsyncConnection, tenants: Sequence[str]) -> None:
-    """Let nobody else book for these tenants until the transaction ends."""
-    each = sorted(set(tenants))
-    await connection.execute(sql(HOLD), {"buckets": [bucket_of(tenant) for tenant in each], "tenants": each})
-
-
 async def active(connection: AsyncConnection, tenants: Sequence[str]) -> dict[str, int]:
     """Hold these tenants until the transaction ends, and return how many deferred runs each has booked."""
-    await hold(connection, tenants)
     each = sorted(set(tenants))
     given = {"buckets": [bucket_of(tenant) for tenant in each], "tenants": each}
+    await connection.execute(sql(HOLD), given)
     counts = {row.tenant: int(row.active) for row in await connection.execute(sql(COUNT), given)}
     return {tenant: counts.get(tenant, 0) for tenant in each}
 

@@ -112,6 +112,10 @@ select v.tenant, v.id, c.channel, c.address, c.address_key, nullif(v.thread, '')
  where v.bucket = :bucket and v.tenant = :tenant and v.id = :id
 """)
 
+LOCK = text("""
+select from conversations where bucket = :bucket and tenant = :tenant and id = :id for no key update
+""")
+
 ANSWERED = text("""
 update conversations set answered_seq = :seq
  where bucket = :bucket and tenant = :tenant and id = :id and answered_seq < :seq
@@ -162,6 +166,11 @@ async def find(connection: AsyncConnection, tenant: str, conversation: int) -> C
     rows = await connection.execute(FIND, {"bucket": bucket_of(tenant), "tenant": tenant, "id": conversation})
     row = rows.first()
     return Conversation(*tuple(row)) if row else None
+
+
+async def lock(connection: AsyncConnection, tenant: str, conversation: int) -> None:
+    """Keep whoever would change a conversation waiting until the transaction ends. Lock none of its tasks after that."""
+    await connection.execute(LOCK, {"bucket": bucket_of(tenant), "tenant": tenant, "id": conversation})
 
 
 async def mark_seen(connection: AsyncConnection, tenant: str, conversation: int, seq: int) -> None:

@@ -14,7 +14,6 @@ from app.deferred import KEY, BadBooking, check_time, checked
 from app.guards import AnyGuard, Guards, check
 from app.runs import Functions
 from app.tenants_file import TenantConfig
-from scheduler import limits
 from scheduler.book import Booked, Booking, book
 from scheduler.errors import LimitReached
 from scheduler.find import pending_followups
@@ -86,9 +85,13 @@ async def book_into(
     await check(functions.service, guards, config)
     service, tenant = functions.service, config.tenant
     async with service.database.transaction() as connection:
-        await limits.hold(connection, [tenant])  # so that of two who book at once each counts the other's
         number = conversation or await _held_with(connection, tenant, to or {})
-        found = None if number is None else await conversations.find(connection, tenant, number)
+        found = None
+        if number is not None:
+            await conversations.lock(
+                connection, tenant, number
+            )  # of two who book at once the second counts the first's
+            found = await conversations.find(connection, tenant, number)
         if found is None or getattr(config.channels, found.channel) is None:
             raise BadBooking(
                 f"conversation: the tenant has none {'with them' if to else f'numbered {conversation}'}, or not its channel any"

@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 import app.deferred
+from app.context import Context
+from app.wiring import apply_tenants
 from scheduler.clock import MovableClock
 from store.database import Database
-from tests.app.test_functions import ANA, HOUR, Server, serving
+from tests.app.test_functions import ANA, HOUR, Server, a_key, serving
 from tests.races.trial import play_all
+from tests.support.house import a_config
+from tests.support.wait import eventually
 
 BOOK = "/v1/functions/send-followup"
 
@@ -121,3 +126,31 @@ async def test_a_cancel_of_more_than_it_may_meet_names_how_many_and_cancels_noth
         assert len((await server.call("/v1/tasks/cancel", {"key_prefix": "promo:"})).json()["cancelled"]) == 3
         await server.fires(HOUR)
         assert server.shop.fires == []
+
+
+async def test_one_tenant_s_own_transaction_keeps_no_other_s_bookings_waiting_and_none_of_its_follow_ups(
+    database: Database, database_url: str, tmp_path: Path, clock: MovableClock
+) -> None:
+    theirs = Database(database_url)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(theirs.close)
+        server = await stack.enter_async_context(serving(database, tmp_path, clock))
+        conversation = (await server.house.says("hello")).conversation
+        await apply_tenants(server.house.service, [a_config("globex")])
+        globex = Server(server.house, server.http, await a_key(database, "globex"), server.shop, clock)
+        ctx = Context("acme", "/x", "call:1", server.house.run.functions.booker(a_config()))
+        async with theirs.transaction() as connection:
+            await ctx.schedule(in_=60, path="/send-followup", payload=ANA, connection=connection)
+            waits = asyncio.create_task(server.call(BOOK, ANA, vuelvo_schedule_in="1h"))
+            locks = "select exists (select from pg_locks where not granted)"
+            await eventually(lambda: _is_true(theirs, locks))
+            booked = await asyncio.wait_for(globex.call(BOOK, ANA, vuelvo_schedule_in="1h"), 10)
+            followup = {"conversation": conversation, "about": "call Ana", "in": "1h"}
+            spoken = await asyncio.wait_for(server.call("/v1/followups", followup), 10)
+            assert (booked.status_code, spoken.status_code, waits.done()) == (202, 202, False)
+        assert (await waits).status_code == 202
+
+
+async def _is_true(database: Database, question: str) -> bool:
+    async with database.transaction() as connection:
+        return bool(await connection.scalar(text(question)))
