@@ -121,12 +121,16 @@ class App:
     ) -> Callable[[Handler], Handler]:
         """Register an async function at a path; `input` is the model of what it takes, without one it gets JSON.
 
-        Raises ValueError for a path that is none or is taken, TypeError for what is no async function of one or two arguments.
+        Raises ValueError for a path that is none or is taken, TypeError for what is no async function of one or two arguments, and for an input that is no model.
         """
         if not isinstance(path, str) or PATH.fullmatch(path) is None:
             raise ValueError(f"{path!r} is no path: begin with / and use letters, digits, _ . ~ / and -, 200 at most")
         if path in self.functions:
             raise ValueError(f"there is a function at {path} already")
+        if input is not None and not (isinstance(input, type) and issubclass(input, BaseModel)):
+            raise TypeError(
+                f"the input of {path} is a Pydantic model, not {input!r:.60}; leave it out to get JSON as it came"
+            )
         if timeout <= timedelta():
             raise ValueError(f"the timeout of {path} is a time greater than nothing")
 
@@ -138,7 +142,11 @@ class App:
                 for one in inspect.signature(handler).parameters.values()
                 if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
             ]
-            if not 1 <= len(places) <= 2:
+            needs_more = any(
+                one.kind is one.KEYWORD_ONLY and one.default is one.empty
+                for one in inspect.signature(handler).parameters.values()
+            )
+            if not 1 <= len(places) <= 2 or needs_more:
                 raise TypeError(f"the function at {path} takes its input and the context, or its input alone")
             self.functions[path] = Function(path, handler, input, timeout, len(places) == 2)
             return handler

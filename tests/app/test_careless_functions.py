@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from app.context import Context
-from app.functions import Later
+from app.functions import App, Later
 from app.guard import CheckFailed, Guard
 from scheduler.clock import MovableClock
 from store.database import Database
@@ -140,3 +141,20 @@ async def test_what_a_run_says_is_never_taken_for_a_booking_under_its_idempotenc
     await server.fires(MINUTE)
     await server.house.until_heard(conversation, 2)
     await server.house.until_state(run, "fired")
+
+
+def test_what_could_never_be_called_is_refused_when_it_is_registered() -> None:
+    app = App()
+    for input in (dict, list[str], Handed(), "Cart"):
+        with pytest.raises(TypeError, match="is a Pydantic model"):
+            app.function("/cart", input=input)  # type: ignore[arg-type]
+
+    async def wants_more(given: Any, *, database: Any) -> None: ...
+
+    with pytest.raises(TypeError, match="takes its input and the context"):
+        app.function("/cart")(wants_more)
+    assert not app.functions
+
+
+class Handed(BaseModel):
+    """A model, of which a value is no model."""
