@@ -65,8 +65,6 @@ export function showUnsent() {
 }
 
 export function clearQueue() {
-  // Another tab may not have seen yet what this one has written there.
-  changeUnsent((unsent) => unsent.filter(({ id }) => !queue.some((ours) => ours.id === id)));
   for (const { bubble } of queue) bubble.remove();
   queue = [];
 }

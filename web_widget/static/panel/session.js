@@ -131,7 +131,7 @@ export async function identify(jwt, isLost) {
 // Signing out, on a computer that others use too.
 export function forget() {
   tellTabs({ isForgotten: true });
-  for (const name of ["token", "unsent", "talked"]) remember(name);
+  remember("token");
   beForgotten(true);
 }
 
@@ -140,7 +140,8 @@ export function beForgotten(isHere) {
   if (isHere && session) call("sessions", "DELETE").catch(() => {});
   identity = undefined;
   clearQueue();
-  if (!recall("token")) remember("talked");
+  // In each tab: another may not have seen yet what this one has written there.
+  if (!recall("token")) ["unsent", "talked"].forEach((name) => remember(name));
   take();
 }
 
