@@ -24,6 +24,29 @@ ARGUMENTS = (
     "--mute-audio",
 )
 
+WITHOUT = (
+    # Two pages of Chromium's own, for its address bar, which nobody sees here: more than half of what it costs to open a
+    # page of ours.
+    "WebUIOmniboxAimPopup",
+    "WebUIOmniboxPopup",
+    # What Playwright turns off itself: of two lists Chromium takes the last one.
+    "AvoidUnnecessaryBeforeUnloadCheckSync",
+    "DestroyProfileOnBrowserClose",
+    "HttpsUpgrades",
+    "HttpsFirstBalancedModeAutoEnable",
+    "LensOverlay",
+    "MediaRouter",
+    "PaintHolding",
+    "ThirdPartyStoragePartitioning",
+    "AvoidCorsURLLoaderRestartOnRedirect",
+    "TcpPortRandomizationWin",
+    "OptimizationHints",
+    "NetworkTimeServiceQuerying",
+    "AimEnabled",
+    "PreconnectToSearch",
+)
+"""Features of Chromium that are turned off."""
+
 
 def find_chromium() -> str:
     """Return the path of a Chromium: `CHROMIUM`, else the first on the PATH.
@@ -45,7 +68,8 @@ async def open_chromium() -> AsyncIterator[Browser]:
     """Run a headless Chromium for as long as the block runs."""
     path = find_chromium()
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        features = f"--disable-features={','.join(WITHOUT)}"
+        browser = await playwright.chromium.launch(executable_path=path, args=[*ARGUMENTS, features])
         try:
             yield browser
         finally:
