@@ -12,7 +12,9 @@ from typing import Any
 
 import httpx
 import pytest
+import pytest_asyncio
 import uvicorn
+from playwright.async_api import Browser
 from sqlalchemy.ext.asyncio import AsyncConnection
 from starlette.applications import Starlette
 from starlette.routing import Route
@@ -29,6 +31,7 @@ from store.database import Database
 from store.drafts import put
 from store.messages import Kind
 from store.signals import Signals
+from tests.support.chromium import open_chromium
 from tests.support.factories import a_tenant
 from web_widget.listeners import Listeners
 from web_widget.page import demo_page
@@ -175,6 +178,13 @@ async def a_service(database: Database) -> Service:
             await a_tenant(connection, name)
     tenants = (a_web_tenant("acme", origins=(SHOP,), title="Acme & Co"), a_web_tenant("other"))
     return Service(database, Signals(database), {tenant.name: tenant for tenant in tenants})
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncIterator[Browser]:
+    """One Chromium for all tests of a process: to start one costs more than most of them, each of which has its own profile."""
+    async with open_chromium() as browser:
+        yield browser
 
 
 @pytest.fixture

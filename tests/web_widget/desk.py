@@ -16,7 +16,6 @@ from starlette.routing import Route
 
 from store import messages
 from store.database import Database
-from tests.support.chromium import open_chromium
 from tests.support.proxy import Proxy, a_proxy
 from tests.web_widget.conftest import Service, a_service, a_web_tenant, serve
 
@@ -85,13 +84,7 @@ class Desk:
         return [message.text for message in log if message.role == "customer"]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser() -> AsyncIterator[Browser]:
-    async with open_chromium() as browser:
-        yield browser
-
-
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def desk(browser: Browser, database_url: str) -> AsyncIterator[Desk]:
     database = Database(database_url)
     service = await a_service(database)

@@ -125,7 +125,7 @@ async def a_shop(browser: Browser, database_url: str) -> AsyncIterator[Shop]:
     assert shop.complaints == []
 
 
-@pytest_asyncio.fixture(loop_scope="module")
+@pytest_asyncio.fixture(loop_scope="session")
 async def shop(browser: Browser, database_url: str) -> AsyncIterator[Shop]:
     """A shop whose pages fail the test where a policy was violated."""
     async with a_shop(browser, database_url) as shop:

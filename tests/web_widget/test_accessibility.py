@@ -13,13 +13,12 @@ from sqlalchemy import text
 
 from tests.support.wait import eventually
 from tests.web_widget.conftest import a_web_tenant
-from tests.web_widget.desk import browser
 from tests.web_widget.shop import PHONE, Shop, shop
 from web_widget.web import Pending
 
-__all__ = ["browser", "shop"]  # fixtures
+__all__ = ["shop"]  # a fixture
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 RULES = {
     "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa", "best-practice"],

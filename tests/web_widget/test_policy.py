@@ -6,12 +6,11 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.async_api import FrameLocator, Page, Response, expect
 
-from tests.web_widget.desk import browser
 from tests.web_widget.shop import Shop, shop
 
-__all__ = ["browser", "shop"]  # fixtures
+__all__ = ["shop"]  # a fixture
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 STRICT = "default-src 'none'; script-src {host}; connect-src {host}; require-trusted-types-for 'script'; trusted-types vuelvo"
 BEFORE_THE_FIRST_CLICK = 2 * 1024

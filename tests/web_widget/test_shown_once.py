@@ -7,12 +7,11 @@ from playwright.async_api import Route, expect
 from sqlalchemy import text
 
 from store.conversations import mark_seen
-from tests.web_widget.desk import browser
 from tests.web_widget.shop import Shop, shop
 
-__all__ = ["browser", "shop"]  # fixtures
+__all__ = ["shop"]  # a fixture
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def test_what_arrived_without_an_answer_is_shown_once_while_the_next_page_sends_it_again(shop: Shop) -> None:

@@ -8,12 +8,12 @@ import pytest
 from playwright.async_api import Error, Page, expect
 from playwright.async_api import Route as Call
 
-from tests.web_widget.desk import Desk, browser, bubbles, desk, expect_bubbles, write
+from tests.web_widget.desk import Desk, bubbles, desk, expect_bubbles, write
 from tests.web_widget.test_widget_sessions import a_jwt, takes_identities
 
-__all__ = ["browser", "desk"]  # fixtures
+__all__ = ["desk"]  # a fixture
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def test_words_with_the_rare_line_breaks_come_as_they_are_said_and_the_stream_goes_on(desk: Desk) -> None:

@@ -12,12 +12,11 @@ from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
 from tests.web_widget.conftest import a_web_tenant, serve
-from tests.web_widget.desk import Desk, browser, bubbles, desk, expect_bubbles, write
+from tests.web_widget.desk import Desk, bubbles, desk, expect_bubbles, write
 
-__all__ = ["browser", "desk"]  # fixtures
+__all__ = ["desk"]  # a fixture
 
-# One browser for all of them: each test has a profile of its own, and starting one takes longer than most of them.
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def test_a_visitor_writes_and_is_answered_and_finds_it_all_again(desk: Desk) -> None:

@@ -7,11 +7,11 @@ from playwright.async_api import Page, expect
 from playwright.async_api import Route as Call
 
 from tests.web_widget.conftest import a_web_tenant
-from tests.web_widget.desk import Desk, browser, bubbles, desk, expect_bubbles, write
+from tests.web_widget.desk import Desk, bubbles, desk, expect_bubbles, write
 
-__all__ = ["browser", "desk"]  # fixtures
+__all__ = ["desk"]  # a fixture
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 NEWS = """
 <script>

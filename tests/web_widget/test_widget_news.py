@@ -7,12 +7,12 @@ import pytest
 from playwright.async_api import Page, expect
 from playwright.async_api import Route as Call
 
-from tests.web_widget.desk import Desk, browser, bubbles, desk, expect_bubbles, write
+from tests.web_widget.desk import Desk, bubbles, desk, expect_bubbles, write
 from web_widget.web import Pending
 
-__all__ = ["browser", "desk"]  # fixtures
+__all__ = ["desk"]  # a fixture
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 # A stream that says what the test has it say: told(name, content).
 SCRIPTED = """

@@ -14,11 +14,11 @@ from sqlalchemy import text
 
 from tests.support.wait import eventually
 from tests.web_widget.conftest import a_web_tenant
-from tests.web_widget.desk import Desk, browser, bubbles, desk, expect_bubbles, write
+from tests.web_widget.desk import Desk, bubbles, desk, expect_bubbles, write
 
-__all__ = ["browser", "desk"]  # fixtures
+__all__ = ["desk"]  # a fixture
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 TURN = (
     "state => { Object.defineProperty(document, 'visibilityState', {get: () => state, configurable: true});"

@@ -10,12 +10,12 @@ from playwright.async_api import Route as Call
 from sqlalchemy import text
 
 from tests.support.wait import eventually
-from tests.web_widget.desk import Desk, browser, bubbles, desk, expect_bubbles, write
+from tests.web_widget.desk import Desk, bubbles, desk, expect_bubbles, write
 from tests.web_widget.test_widget_sessions import a_jwt, is_known, takes_identities
 
-__all__ = ["browser", "desk"]  # fixtures
+__all__ = ["desk"]  # a fixture
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def _end_all(desk: Desk) -> None:
