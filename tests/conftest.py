@@ -7,7 +7,9 @@ The server is the embedded one, told not to wait for the disk, since what a test
 import os
 from collections.abc import AsyncIterator, Generator, Iterator
 from importlib.metadata import entry_points
+from pathlib import Path
 
+import certifi
 import psycopg
 import pytest
 
@@ -44,6 +46,17 @@ LONG = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest, so that no process is left alone with one of them in the end."""
     items.sort(key=lambda item: item.path.stem not in LONG)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_authority(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Believe one certificate authority instead of all there are, which each new client would read: no test speaks to a server that any of them vouches for."""
+    first, end, _ = Path(certifi.where()).read_text().partition("-----END CERTIFICATE-----\n")
+    file = tmp_path_factory.mktemp("authorities") / "one.pem"
+    file.write_text(first + end)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", str(file))
+        yield
 
 
 @pytest.fixture(scope="session")

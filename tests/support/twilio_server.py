@@ -17,6 +17,7 @@ import hashlib
 import hmac
 import json
 import re
+import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -296,7 +297,8 @@ class TwilioServer:
 
     async def post(self, url: str, form: Sequence[tuple[str, str]], at: str | None = None) -> httpx.Response:
         """Post a form signed for `url`, to `at` where the service listens elsewhere than at its public URL."""
-        async with httpx.AsyncClient(trust_env=False, timeout=15) as http:
+        nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # it posts without TLS, and need not read whom to believe
+        async with httpx.AsyncClient(verify=nobody, trust_env=False, timeout=15) as http:
             return await http.post(at or url, content=urlencode(form), headers=self.sign(url, form))
 
     async def report(
