@@ -141,7 +141,10 @@ export function beForgotten(isHere) {
   identity = undefined;
   clearQueue();
   // In each tab: another may not have seen yet what this one has written there.
-  if (!recall("token")) ["unsent", "talked"].forEach((name) => remember(name));
+  if (!recall("token")) {
+    remember("unsent");
+    remember("talked");
+  }
   take();
 }
 
