@@ -237,7 +237,7 @@ async def test_without_a_header_that_says_when_it_runs_now_and_a_misspelt_one_ru
             refused = await server.call("/v1/functions/checked", {"cart": "c2"}, **{misspelt: "1h"}, **more)
             assert refused.status_code == 422
             assert (
-                f"there is no header '{misspelt.replace('_', '-')}': use vuelvo-schedule-in" in refused.json()["detail"]
+                f"'{misspelt.replace('_', '-')}' means nothing here: use vuelvo-schedule-in" in refused.json()["detail"]
             )
     assert server.shop.sent == ["c1"]
     assert (await server.get("/v1/tasks"))["total"] == 0

@@ -109,7 +109,7 @@ async def test_a_key_that_comes_back_with_something_else_is_refused_by_name(
             {"about": "call Bea" if other == "payload" else "call Ana"},
             idempotency_key="k",
         )
-        with pytest.raises(KeyReused, match=rf"'k' was used with another payload \(task {first.id}\)"):
+        with pytest.raises(KeyReused, match=rf"this idempotency key was used with another payload \(task {first.id}\)"):
             await book(connection, clock, booking)
     assert await states(database) == {first.id: "scheduled"}
 
