@@ -45,8 +45,8 @@ CHECKS = {
     "imports": ["lint-imports"],
     "tests": ["pytest"],
 }
-AT_ONCE = ["-n", str(min(2 * (os.cpu_count() or 2), 4)), "--dist", "worksteal"]
-"""The whole suite waits as much as it works, so there are twice as many processes as cores; each has a PostgreSQL of its own."""
+AT_ONCE = ["-n", str(min(3 * (os.cpu_count() or 2) // 2 or 1, 4)), "--dist", "worksteal"]
+"""The whole suite waits as much as it works, so there are more processes than cores; each has a PostgreSQL of its own."""
 
 
 def main(arguments: Sequence[str]) -> int:
