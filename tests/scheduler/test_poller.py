@@ -354,6 +354,7 @@ async def test_a_look_at_what_is_new_alone_is_followed_by_a_whole_one_though_its
         await worker.deliver(task)
 
     monkeypatch.setattr(poller, "claim", slow_claim)
+    monkeypatch.setattr(poller, "RESTS", 50)  # so that there is such a look, however busy the machine is
     await book_followups(database, clock, 30, due=2 * SECOND)
     clock.move(3 * SECOND)
     async with working(database_url, perform, clock=clock, slots=8) as worker:
