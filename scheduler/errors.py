@@ -3,6 +3,7 @@
 SchedulerError
 ├── BadTime       a time or a duration that cannot be booked; the message is fit for whoever asked
 ├── BadSchedule   a recurring time that is none, or can never come; the message names the part of it
+├── BadOffset     a distance from a due day that is none, or too far
 ├── LimitReached  one more would be over a limit
 ├── KeyReused     the same idempotency key with another payload
 ├── TryAgain      what performs a task cannot do it now; the task is given back and tried again later
@@ -20,6 +21,10 @@ class BadTime(SchedulerError):
 
 class BadSchedule(SchedulerError, ValueError):
     """A cron expression, an interval or a zone that cannot be kept."""
+
+
+class BadOffset(SchedulerError, ValueError):
+    """A distance from a due day that cannot be kept."""
 
 
 class LimitReached(SchedulerError):
