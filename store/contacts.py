@@ -1,5 +1,6 @@
 """Contacts: a person, or a group, as one tenant knows them on one channel."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -193,3 +194,28 @@ async def go_on(connection: AsyncConnection, tenant: str, conversation: int, by:
     """Take back what `by` has said; False when nothing of theirs stood in the way."""
     given = {"bucket": bucket_of(tenant), "tenant": tenant, "conversation": conversation, "by": by}
     return (await connection.execute(sql(GO_ON), given)).first() is not None
+
+
+ZONES = """
+select c.channel, c.address_key, c.time_zone
+  from contacts c
+  join unnest(cast(:channels as text[]), cast(:keys as text[])) as g (channel, address_key)
+    on g.channel = c.channel and g.address_key = c.address_key
+ where c.bucket = :bucket and c.tenant = :tenant and c.time_zone is not null
+   and c.channel = any(cast(:channels as text[])) and c.address_key = any(cast(:keys as text[]))
+"""
+
+
+async def zones(
+    connection: AsyncConnection, tenant: str, addresses: Sequence[tuple[str, str]]
+) -> Mapping[tuple[str, str], str]:
+    """Return the time zones that channels have told, by channel and address key."""
+    if not addresses:
+        return {}
+    given = {
+        "bucket": bucket_of(tenant),
+        "tenant": tenant,
+        "channels": [channel for channel, _ in addresses],
+        "keys": [key for _, key in addresses],
+    }
+    return {(row.channel, row.address_key): row.time_zone for row in await connection.execute(sql(ZONES), given)}

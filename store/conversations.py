@@ -3,6 +3,8 @@
 The lane is two columns of the conversation's own row, `lane_task` and `lane_fence`. One row holds one owner, so the
 database itself guarantees that one task at a time speaks in a conversation. `scheduler/claim.py` takes it,
 `scheduler/settle.py` and `scheduler/recovery.py` free it.
+
+A conversation is the agent's, or a person has taken it over (`with_person_since`): then the agent says nothing in it.
 """
 
 from collections.abc import Sequence
@@ -16,6 +18,7 @@ from sqlalchemy import (
     DateTime,
     ForeignKeyConstraint,
     Identity,
+    Index,
     Integer,
     SmallInteger,
     Table,
@@ -49,11 +52,21 @@ conversations = Table(
     Column("lane_task", BigInteger),
     Column("lane_fence", BigInteger),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    # Since when a person answers in the agent's place, and why.
+    Column("with_person_since", DateTime(timezone=True)),
+    Column("with_person_why", Text),
     UniqueConstraint("bucket", "tenant", "contact", "thread", name="conversations_of_contact"),
     ForeignKeyConstraint(
         ["bucket", "tenant", "contact"], ["contacts.bucket", "contacts.tenant", "contacts.id"], ondelete="CASCADE"
     ),
     CheckConstraint("(lane_task is null) = (lane_fence is null)", name="lane_is_whole"),
+    Index(
+        "conversations_with_person",
+        "bucket",
+        "tenant",
+        "with_person_since",
+        postgresql_where=text("with_person_since is not null"),
+    ),
     # Every message and every lane change rewrites this row; room on the page keeps those updates cheap.
     postgresql_with={"fillfactor": "80"},
 )
@@ -77,6 +90,8 @@ class Conversation:
     last_inbound_at: datetime | None
     stopped: Stopped | None
     """Who has said that nothing is to be sent that was not just asked for."""
+    with_person_since: datetime | None
+    """Since when a person answers in the agent's place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +121,7 @@ select v.id, coalesce(cast(:now as timestamptz), now()) - v.last_inbound_at as s
 
 FIND = text("""
 select v.tenant, v.id, c.channel, c.address, c.address_key, nullif(v.thread, '') as thread, c.name, c.language,
-       c.time_zone, v.last_seq, v.answered_seq, v.last_inbound_at, c.stopped
+       c.time_zone, v.last_seq, v.answered_seq, v.last_inbound_at, c.stopped, v.with_person_since
   from conversations v
   join contacts c on c.bucket = v.bucket and c.tenant = v.tenant and c.id = v.contact
  where v.bucket = :bucket and v.tenant = :tenant and v.id = :id
@@ -235,6 +250,64 @@ async def latest(connection: AsyncConnection, tenant: str, channel: str, keys: S
     return found
 
 
+LAST_OF = """
+select v.id
+  from contacts c
+  join conversations v on v.bucket = c.bucket and v.tenant = c.tenant and v.contact = c.id
+  join unnest(cast(:channels as text[]), cast(:keys as text[])) as g (channel, address_key)
+    on g.channel = c.channel and g.address_key = c.address_key
+ where c.bucket = :bucket and c.tenant = :tenant
+ order by v.last_inbound_at desc nulls last, v.id desc
+ limit 1
+"""
+
+
+async def last_of(connection: AsyncConnection, tenant: str, addresses: Sequence[tuple[str, str]]) -> int | None:
+    """Return the conversation in which somebody wrote last, who may be known on several channels; None for a stranger.
+
+    `addresses` are channels and address keys.
+    """
+    given = {
+        "bucket": bucket_of(tenant),
+        "tenant": tenant,
+        "channels": [channel for channel, _ in addresses],
+        "keys": [key for _, key in addresses],
+    }
+    found: int | None = await connection.scalar(sql(LAST_OF), given)
+    return found
+
+
+def unopened(tenant: str, channel: str, name: str | None, language: str | None, time_zone: str | None) -> Conversation:
+    """Return the conversation that there would be with somebody who has not written yet."""
+    return Conversation(tenant, 0, channel, "", "", None, name, language, time_zone, 0, 0, None, None, None)
+
+
+SPOKEN_WITH = """
+select distinct c.channel, c.address_key
+  from contacts c
+  join unnest(cast(:channels as text[]), cast(:keys as text[])) as g (channel, address_key)
+    on g.channel = c.channel and g.address_key = c.address_key
+ where c.bucket = :bucket and c.tenant = :tenant and c.address_key = any(cast(:keys as text[]))
+   and c.channel = any(cast(:channels as text[]))
+   and exists (select from conversations v where v.bucket = c.bucket and v.tenant = c.tenant and v.contact = c.id)
+"""
+
+
+async def known(connection: AsyncConnection, tenant: str, addresses: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return those of these channels and address keys with which there is a conversation."""
+    given = {
+        "bucket": bucket_of(tenant),
+        "tenant": tenant,
+        "channels": [channel for channel, _ in addresses],
+        "keys": [key for _, key in addresses],
+    }
+    return (
+        {(row.channel, row.address_key) for row in await connection.execute(sql(SPOKEN_WITH), given)}
+        if addresses
+        else set()
+    )
+
+
 async def of_the_same(connection: AsyncConnection, tenant: str, conversation: int) -> Sequence[int]:
     """Return every conversation with the contact of this one, itself among them."""
     given = {"bucket": bucket_of(tenant), "tenant": tenant, "id": conversation}
@@ -271,3 +344,101 @@ async def moving(
         )
         for row in (await connection.execute(sql(MOVING), given)).all()
     ]
+
+
+HAND_OVER = """
+update conversations set with_person_since = coalesce(cast(:now as timestamptz), now()), with_person_why = :why
+ where bucket = :bucket and tenant = :tenant and id = :id and with_person_since is null
+returning id
+"""
+TAKE_BACK = """
+update conversations set with_person_since = null, with_person_why = null
+ where bucket = :bucket and tenant = :tenant and id = :id and with_person_since is not null
+returning id
+"""
+
+
+async def hand_over(
+    connection: AsyncConnection, tenant: str, conversation: int, why: str | None, *, now: datetime | None = None
+) -> bool:
+    """Let a person answer from now on; False when one does already, and what is known of that stays."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "id": conversation, "why": why, "now": now}
+    return (await connection.execute(sql(HAND_OVER), given)).first() is not None
+
+
+async def take_back(connection: AsyncConnection, tenant: str, conversation: int) -> bool:
+    """Let the agent answer again; False when it does already."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "id": conversation}
+    return (await connection.execute(sql(TAKE_BACK), given)).first() is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A conversation as an operator lists it."""
+
+    id: int
+    tenant: str
+    channel: str
+    address: str
+    last_inbound_at: datetime | None
+    unanswered: int
+    """Messages of the customer's that nobody has answered."""
+    with_person_since: datetime | None
+    with_person_why: str | None
+
+
+LIST = """
+select v.id, v.tenant, c.channel, c.address, v.last_inbound_at,
+       (select count(*) from messages m
+         where m.bucket = v.bucket and m.tenant = v.tenant and m.conversation = v.id and m.seq > v.answered_seq
+           and m.role = 'customer') as unanswered,
+       v.with_person_since, v.with_person_why
+  from conversations v
+  join contacts c on c.bucket = v.bucket and c.tenant = v.tenant and c.id = v.contact
+ where v.bucket = :bucket and v.tenant = :tenant {chosen}
+ order by {order}
+ limit :limit
+"""
+LIST_ALL = LIST.format(chosen="", order="v.last_inbound_at desc nulls last, v.id desc")
+LIST_WAITING = LIST.format(chosen="and v.with_person_since is not null", order="v.with_person_since, v.id")
+
+
+async def listed(
+    connection: AsyncConnection, tenant: str, *, is_waiting: bool = False, limit: int = 50
+) -> Sequence[Listed]:
+    """Return a tenant's conversations, the last written in first; or those with a person, the longest waiting first."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "limit": limit}
+    rows = await connection.execute(sql(LIST_WAITING if is_waiting else LIST_ALL), given)
+    return [Listed(*tuple(row)) for row in rows]
+
+
+# By each one's part of the key, of which the number alone is not the beginning.
+TENANT_OF = (
+    "select tenant from conversations where (bucket, tenant) in (select bucket, tenant from tenants) and id = :id"
+)
+PERSON_WHY = "select with_person_why from conversations where bucket = :bucket and tenant = :tenant and id = :id"
+COUNT_WITH_PERSON = """
+select t.tenant, count(v.id) as waiting
+  from tenants t
+  left join conversations v on v.bucket = t.bucket and v.tenant = t.tenant and v.with_person_since is not null
+ group by t.tenant
+ order by t.tenant
+"""
+
+
+async def tenant_of(connection: AsyncConnection, conversation: int) -> str | None:
+    """Return whose conversation has this number; None when nobody's has."""
+    found: str | None = await connection.scalar(sql(TENANT_OF), {"id": conversation})
+    return found
+
+
+async def why_with_person(connection: AsyncConnection, tenant: str, conversation: int) -> str | None:
+    """Return why a person has taken a conversation over, where one has and it was said."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "id": conversation}
+    found: str | None = await connection.scalar(sql(PERSON_WHY), given)
+    return found
+
+
+async def count_with_person(connection: AsyncConnection) -> Sequence[tuple[str, int]]:
+    """Return how many conversations of each tenant are with a person."""
+    return [(row.tenant, row.waiting) for row in await connection.execute(sql(COUNT_WITH_PERSON))]

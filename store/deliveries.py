@@ -77,6 +77,9 @@ deliveries = Table(
 NOTICE = -1
 """The part by which a customer is told that a message waits for them; the message's own parts are counted from 0."""
 
+ERASED = "erased"
+"""The provider's id of what was sent to a contact who has been erased: nothing that is said of it later is kept."""
+
 RANKS = {"sending": 1, "sent": 2, "failed": 3, "undelivered": 3, "canceled": 3, "delivered": 4, "read": 5}
 """How far each status of a provider is along a message's way; what is not here is its beginning. That it arrived is proof, and
 prevails over every word that it did not, earlier or later."""
@@ -258,7 +261,7 @@ class Noted:
 NOTE_STATUS = """
 with before as (
     select id, outcome, provider_status from deliveries
-     where bucket = :bucket and tenant = :tenant and id = :id
+     where bucket = :bucket and tenant = :tenant and id = :id and provider_id is distinct from :erased
        for update),
 judged as (
     select id,
@@ -315,6 +318,7 @@ async def note_status(
             "reason": reason,
             "words": f"the provider reports it as {status}" if rank == FAILED else None,
             "code": code,
+            "erased": ERASED,
         },
     )
     row = changed.first()

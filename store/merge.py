@@ -26,7 +26,9 @@ update conversations v
                                   and m.seq > v.answered_seq and m.role = 'customer')
                            then v.answered_seq else v.last_seq + one.answered_seq end,
        seen_seq = case when v.seen_seq = v.last_seq then v.last_seq + one.seen_seq else v.seen_seq end,
-       last_inbound_at = greatest(v.last_inbound_at, one.last_inbound_at)
+       last_inbound_at = greatest(v.last_inbound_at, one.last_inbound_at),
+       with_person_since = least(v.with_person_since, one.with_person_since),
+       with_person_why = coalesce(v.with_person_why, one.with_person_why)
   from conversations one
  where v.bucket = :bucket and v.tenant = :tenant and v.id = :to
    and one.bucket = :bucket and one.tenant = :tenant and one.id = :conversation

@@ -17,6 +17,7 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Text,
+    func,
     select,
     text,
     update,
@@ -262,3 +263,9 @@ async def _read(
         .limit(limit)
     )
     return [Message(*tuple(row)) for row in rows]
+
+
+async def notices_since(connection: AsyncConnection, tenant: str, conversation: int, since: datetime) -> int:
+    """Return how many notices have been said in a conversation since an instant."""
+    chosen = [*_of(tenant, conversation), messages.c.kind == "notice", messages.c.at >= since]
+    return int(await connection.scalar(select(func.count()).select_from(messages).where(*chosen)) or 0)
