@@ -1,8 +1,9 @@
 """What a run of the agent is given. Identity comes from here, never from what the model writes."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -36,6 +37,26 @@ class Voice:
     now: datetime
 
 
+Mark = Literal["renewed", "not interested", "call me", "ask again"]
+"""What a customer says of something of theirs that is due."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matter:
+    """Something of the customer's that is due on a day, of which the business has written to them by itself."""
+
+    number: int
+    due: date
+    facts: Mapping[str, str]
+    """What is known of it, by name."""
+    planned: Sequence[datetime]
+    """When the business writes about it again."""
+
+
+async def _nothing(number: int, what: Mark, on: date | None, why: str | None) -> str:
+    raise LookupError("there is nothing to mark")
+
+
 @dataclass(slots=True)
 class TurnContext:
     """A live turn: what its tools may touch, and what they did."""
@@ -53,6 +74,10 @@ class TurnContext:
     """Given when an answer would fall due, whether it can reach the customer then, and what there is to say of that."""
     on_booked: Callable[[], None]
     """Wakes the poller, after the commit."""
+    matters: Sequence[Matter] = ()
+    """What of the customer's the business has written about, and is open."""
+    mark: Callable[[int, Mark, date | None, str | None], Awaitable[str]] = _nothing
+    """Notes what a customer says of a matter, by its number; returns what that leads to. Raises LookupError, ValueError in words."""
     booked_before: list[Found] = field(default_factory=list)
     """What earlier attempts at this very turn have booked, and this one has not met yet."""
     doubted: set[tuple[str, str]] = field(default_factory=set)

@@ -5,6 +5,7 @@ AgentError
 │   └── TooSlow        it did not answer in its time: whoever waits has waited long enough
 ├── UnknownModel       a model's name leads nowhere: it is for the operator to mend
 └── NothingToSay       the model answered, but nothing of it may be said (empty, an echo of its instructions)
+HandedOver             nothing went wrong: the agent has handed the conversation to a person, and says nothing in this run
 """
 
 
@@ -26,3 +27,7 @@ class NothingToSay(AgentError):
 
 class UnknownModel(AgentError):
     """A model name that leads nowhere; the message says what to do."""
+
+
+class HandedOver(Exception):
+    """The agent has handed the conversation to a person: that is committed, and the run is over."""

@@ -4,7 +4,7 @@ It has the tenant's tools and no booking tools: a run that nobody watches cannot
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ from agent.context import Voice
 from agent.errors import NothingToSay
 from agent.phrases import phrase
 from agent.promises import promises_to_return
-from agent.prompt import FOLLOWUP_RULES, followup_frame, history, instructions
+from agent.prompt import FOLLOWUP_RULES, NOTICE_RULES, followup_frame, history, instructions, notice_frame
 from agent.run import RETRIES, run
 from agent.speech import LONGEST, clean, repeats_instructions
 from store.messages import Message
@@ -38,7 +38,9 @@ def returning_agent() -> Agent[Voice, str]:
         said = clean(text)
         if not said:
             raise ModelRetry("The message was empty. Write the message for the customer.")
-        if repeats_instructions(said, FOLLOWUP_RULES, ctx.deps.section.instructions):
+        if any(
+            repeats_instructions(said, rules, ctx.deps.section.instructions) for rules in (FOLLOWUP_RULES, NOTICE_RULES)
+        ):
             raise ModelRetry("The message repeated your instructions, which the customer must not see.")
         if promises_to_return(said, bookings_count=False):
             raise ModelRetry(
@@ -58,10 +60,13 @@ async def write(
     about: str,
     is_work: bool,
     booked_at: datetime,
+    facts: Mapping[str, str] | None = None,
+    on_usage: Callable[[int], None] | None = None,
     toolsets: Sequence[AbstractToolset[Any]] = (),
 ) -> str:
     """Return the message, in the language the follow-up was booked in; `toolsets` are the tenant's own tools, for work.
 
+    With `facts` it is a notice: the business writes by itself, about something of the customer's of which it knows these.
     When the model only writes what cannot be said, the booked words go out instead of nothing. Raises ModelUnavailable
     when it did not answer.
     """
@@ -69,11 +74,14 @@ async def write(
         return await run(
             agent,
             model,
-            followup_frame(voice, about, is_work=is_work, booked_at=booked_at),
+            followup_frame(voice, about, is_work=is_work, booked_at=booked_at)
+            if facts is None
+            else notice_frame(voice, about, facts),
             context=voice,
-            instructions=instructions(voice, FOLLOWUP_RULES),
+            instructions=instructions(voice, FOLLOWUP_RULES if facts is None else NOTICE_RULES),
             history=history(messages),
             seconds=voice.section.work_timeout if is_work else min(voice.section.answer_timeout, REMINDER_SECONDS),
+            on_usage=on_usage,
             toolsets=toolsets if is_work else (),
         )
     except NothingToSay as problem:

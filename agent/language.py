@@ -1,12 +1,58 @@
-"""Which of the three languages a short message is written in."""
+"""The three languages: which of them a short message is written in, and how a day is written in each."""
 
 import re
 import unicodedata
+from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Literal
 
 Language = Literal["en", "es", "pt"]
 
 LANGUAGES: tuple[Language, ...] = ("en", "es", "pt")
+MONTHS: Mapping[Language, Sequence[str]] = {
+    "en": [
+        "January",
+        "February",
+        "March",
+        "April",
+        "May",
+        "June",
+        "July",
+        "August",
+        "September",
+        "October",
+        "November",
+        "December",
+    ],
+    "es": [
+        "enero",
+        "febrero",
+        "marzo",
+        "abril",
+        "mayo",
+        "junio",
+        "julio",
+        "agosto",
+        "septiembre",
+        "octubre",
+        "noviembre",
+        "diciembre",
+    ],
+    "pt": [
+        "janeiro",
+        "fevereiro",
+        "março",
+        "abril",
+        "maio",
+        "junho",
+        "julho",
+        "agosto",
+        "setembro",
+        "outubro",
+        "novembro",
+        "dezembro",
+    ],
+}
 
 _EVERYDAY: dict[Language, str] = {
     "en": """
@@ -79,3 +125,9 @@ def _fold_letter(letter: str) -> str:
     if letter.isascii():
         return letter.lower()
     return unicodedata.normalize("NFD", letter)[0].lower()[0]
+
+
+def day_in_words(day: date, language: Language) -> str:
+    """Return a day as people write it, with its year: 1 March 2027, 1 de marzo de 2027."""
+    month = MONTHS[language][day.month - 1]
+    return f"{day.day} {month} {day.year}" if language == "en" else f"{day.day} de {month} de {day.year}"

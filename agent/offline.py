@@ -10,7 +10,7 @@ A follow-up's run begins with its frame and is put into words at once.
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 from pydantic_ai.messages import (
@@ -25,7 +25,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
-from agent.language import LANGUAGES, Language, detect
+from agent.language import LANGUAGES, Language, day_in_words, detect
 from agent.offline_reply import SENTENCES, say, say_when
 from agent.offline_request import Request, complete, read, to_cancel
 from agent.rhythm import end_in_words, in_words
@@ -42,6 +42,10 @@ _NOW = re.compile(r"^Now: (\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2}) \w+, time zone (
 _LANGUAGE = re.compile(r"^Language: .{0,40}?\b(en|es|pt)\b", re.MULTILINE)
 _PRESENT = re.compile(r"\bnow (\d{4}-\d{2}-\d{2} \d{2}:\d{2})(?::\d{2})? in ([\w/+-]+)")
 _FRAME_LINE = re.compile(r"^(About|Language|Kind): (.*)$", re.MULTILINE)
+_WHOSE = re.compile(r"^\[vuelvo:matters\]\n(.+?) has written to this customer by itself", re.MULTILINE)
+_MATTER = re.compile(
+    r"^Matter \d+: due on (\d{4}-\d{2}-\d{2}); subject: (.+?)(?:; .*)?\. Still to be written", re.MULTILINE
+)
 _NO_CLOCK = datetime(2000, 1, 1)  # noqa: DTZ001 - a wall time, read only to see whether one is needed
 
 Step = str | list[ToolCallPart]
@@ -84,6 +88,9 @@ class _Run:
     now: datetime | None
     zone: str
     language: Language
+    business: str
+    matters: Sequence[tuple[str, date]]
+    """Of what the business has written by itself, and the day on which each is due."""
 
     def results_of(self, *tools: str) -> list[ToolReturnPart]:
         """Return what these tools answered."""
@@ -106,6 +113,8 @@ def _read_run(messages: Sequence[ModelMessage], info: AgentInfo) -> _Run:
         now=_wall_time(told[1]) if told else None,
         zone=told[2] if told else "",
         language=_known(language[1]) if language else "en",
+        business=whose[1] if (whose := _WHOSE.search(info.instructions or "")) else "",
+        matters=[(found[2], date.fromisoformat(found[1])) for found in _MATTER.finditer(info.instructions or "")],
     )
 
 
@@ -201,7 +210,15 @@ def _first_step(run: _Run, requests: Sequence[Request]) -> Step:
         case "hello":
             return say("hello", request.language) + say("who I am", request.language)
         case _:
-            return say("who I am", request.language)
+            return _say_notices(run, request.language) or say("who I am", request.language)
+
+
+def _say_notices(run: _Run, language: Language) -> str:
+    """Say whose the business's own notices are; nothing where there are none."""
+    return "\n".join(
+        say("notice", language, business=run.business, about=about, day=day_in_words(due, language))
+        for about, due in run.matters
+    )
 
 
 def _booking_call(request: Request) -> ToolCallPart:
@@ -260,10 +277,10 @@ def _with_the_list(run: _Run, request: Request) -> Step:
     language = request.language
     pending = [item for result in run.results_of(LIST) for item in _items(result.content)]
     if not pending:
-        return say("nothing pending", language)
+        return _say_notices(run, language) or say("nothing pending", language)
     listed = "\n".join([say("pending", language), *(_say_item(run, item, language) for item in pending)])
     if request.kind != "cancel":
-        return listed
+        return "\n".join(filter(None, [listed, _say_notices(run, language)]))
     meant, is_certain = to_cancel(request.words, pending)
     if not meant:
         return f"{say('no match', language)}\n{listed}"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import date, datetime
 
-from agent.language import Language
+from agent.language import MONTHS, Language
 
 SENTENCES: Mapping[str, Mapping[Language, str]] = {
     "booked": {
@@ -71,6 +71,11 @@ SENTENCES: Mapping[str, Mapping[Language, str]] = {
         "en": "Nothing is pending here.",
         "es": "Aquí no hay nada pendiente.",
         "pt": "Não há nada pendente aqui.",
+    },
+    "notice": {
+        "en": "{business} has written to you about {about}, which is due on {day}. That notice is {business}'s own.",
+        "es": "{business} te ha escrito sobre {about}, que vence el {day}. Ese aviso es de {business}.",
+        "pt": "{business} escreveu para você sobre {about}, que vence em {day}. Esse aviso é de {business}.",
     },
     "cancelled": {"en": 'Cancelled: "{about}".', "es": 'Cancelado: "{about}".', "pt": 'Cancelado: "{about}".'},
     "raced": {
@@ -141,11 +146,6 @@ _WEEKDAYS: Mapping[Language, tuple[str, ...]] = {
     "es": _named("lunes martes miércoles jueves viernes sábado domingo"),
     "pt": _named("segunda-feira terça-feira quarta-feira quinta-feira sexta-feira sábado domingo"),
 }
-_MONTHS: Mapping[Language, tuple[str, ...]] = {
-    "en": _named("January February March April May June July August September October November December"),
-    "es": _named("enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre"),
-    "pt": _named("janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro"),
-}
 _AT: Mapping[Language, tuple[str, str]] = {"en": ("at", "at"), "es": ("a las", "a la"), "pt": ("às", "à")}
 """The word before a clock time, and before one o'clock."""
 
@@ -172,7 +172,7 @@ def say_when(local_time: str, zone: str, language: Language, now: datetime | Non
 def _say_day(day: date, language: Language, today: date | None) -> str:
     if day == today:
         return ""
-    weekday, month = _WEEKDAYS[language][day.weekday()], _MONTHS[language][day.month - 1]
+    weekday, month = _WEEKDAYS[language][day.weekday()], MONTHS[language][day.month - 1]
     is_tomorrow = today is not None and (day - today).days == 1
     is_this_year = today is not None and day.year == today.year
     if language == "en":

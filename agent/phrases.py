@@ -9,6 +9,7 @@ _PHRASES = {
         "work_failed": "I said I would come back to you about this, but I could not finish it: {about}",
         "no_answer": "Sorry, I could not answer just now. Please write again in a moment.",
         "not_finished": "I could not finish my answer. If you asked for anything else, please write it again.",
+        "with_a_person": "I am passing this on: a person at {business} will answer you here.",
         "booked": "Booked: {about}. {local_time} ({time_zone})",
         "start": "Hello, this is the assistant of {business}. {help}",
         "help": (
@@ -38,6 +39,7 @@ _PHRASES = {
         "work_failed": "Le dije que volvería con esto, pero no he podido terminarlo: {about}",
         "no_answer": "Lo siento, ahora mismo no he podido responder. Escriba de nuevo en un momento, por favor.",
         "not_finished": "No he podido terminar la respuesta. Si pidió algo más, escríbalo de nuevo, por favor.",
+        "with_a_person": "Le paso con una persona de {business}, que le responderá aquí.",
         "booked": "Programado: {about}. {local_time} ({time_zone})",
         "start": "Hola, soy el asistente de {business}. {help}",
         "help": (
@@ -67,6 +69,7 @@ _PHRASES = {
         "work_failed": "Eu disse que voltaria com isto, mas não consegui terminar: {about}",
         "no_answer": "Desculpe, não consegui responder agora. Escreva de novo daqui a pouco, por favor.",
         "not_finished": "Não consegui terminar a resposta. Se pediu mais alguma coisa, escreva de novo, por favor.",
+        "with_a_person": "Vou passar a conversa para uma pessoa da {business}, que vai responder aqui.",
         "booked": "Agendado: {about}. {local_time} ({time_zone})",
         "start": "Olá, sou o assistente de {business}. {help}",
         "help": (

@@ -23,7 +23,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.toolsets import AbstractToolset
 from pydantic_ai.usage import UsageLimits
 
-from agent.errors import ModelUnavailable, NothingToSay, TooSlow
+from agent.errors import HandedOver, ModelUnavailable, NothingToSay, TooSlow
 
 log = logging.getLogger(__name__)
 
@@ -50,14 +50,17 @@ async def run(
     history: Sequence[ModelMessage],
     seconds: float,
     on_text: OnText | None = None,
+    on_usage: Callable[[int], None] | None = None,
     toolsets: Sequence[AbstractToolset[Any]] = (),
 ) -> str:
-    """Return what the agent says. With `on_text` the model's answer is streamed; `toolsets` are tools beside the agent's own.
+    """Return what the agent says. With `on_text` the model's answer is streamed; `on_usage` is told the tokens that it took;
+    `toolsets` are tools beside the agent's own.
 
     A streamed run goes through all of its events, so it does not end at the first text while a tool's turn is to come. What
     is told of it is raw: reasoning, and answers that are refused and asked for again, are among it; only what is returned
     holds.
-    Raises ModelUnavailable when the model did not answer, TooSlow when it did not within `seconds`, NothingToSay when what it answered cannot be used.
+    Raises ModelUnavailable when the model did not answer, TooSlow when it did not within `seconds`, NothingToSay when what it answered cannot be used,
+    HandedOver when it has called `ask_a_person`.
     """
 
     async def hand_on(_: RunContext[Context], events: AsyncIterable[AgentStreamEvent]) -> None:
@@ -85,6 +88,8 @@ async def run(
                 event_stream_handler=hand_on if on_text else None,
                 toolsets=toolsets,
             )
+    except HandedOver:
+        raise
     except TimeoutError as problem:
         raise TooSlow(f"the model did not answer within {seconds:g} seconds") from problem
     except (ModelAPIError, FallbackExceptionGroup) as problem:
@@ -97,6 +102,8 @@ async def run(
         if not _is_of_the_model(problem):
             raise
         raise ModelUnavailable(f"the model's answer is none: {type(problem).__name__}") from problem
+    if on_usage is not None:
+        on_usage(result.usage.total_tokens)
     return result.output
 
 

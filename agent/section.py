@@ -21,7 +21,9 @@ from pydantic import (
 
 from store.durations import read_duration
 
-BUILT_IN = frozenset({"schedule_followup", "schedule_recurring", "list_followups", "cancel_followup"})
+BUILT_IN = frozenset(
+    {"schedule_followup", "schedule_recurring", "list_followups", "cancel_followup", "mark_renewal", "ask_a_person"}
+)
 """Our own tools, whose names no other may have."""
 OURS = frozenset(
     {"accept-encoding", "connection", "content-length", "content-type", "host", "idempotency-key", "transfer-encoding"}

@@ -14,12 +14,14 @@ from agent.draft import Draft
 from agent.errors import NothingToSay
 from agent.phrases import phrase
 from agent.promises import names, promises_to_return
-from agent.prompt import TURN_RULES, history, instructions, last_words
+from agent.prompt import TURN_RULES, history, instructions, last_words, matters_frame
 from agent.rhythm import rhythm, zone_for
 from agent.run import RETRIES, run
 from agent.speech import LONGEST, clean, repeats_instructions
+from agent.tools.ask_a_person import ask_a_person
 from agent.tools.cancel_followup import cancel_followup
 from agent.tools.list_followups import list_followups
+from agent.tools.mark_renewal import mark_renewal, where_there_are_matters
 from agent.tools.schedule_followup import local_time, schedule_followup
 from agent.tools.schedule_recurring import schedule_recurring
 from scheduler.find import get, pending_followups
@@ -40,7 +42,10 @@ def answering_agent() -> Agent[TurnContext, str]:
         name="turn",
         retries={"tools": RETRIES, "output": RETRIES},
         # One after the other and in the order of the calls, so that limits hold and "cancel, then list" means that.
-        tools=[Tool(tool, sequential=True) for tool in (*BOOKING, list_followups, cancel_followup)],
+        tools=[
+            *(Tool(tool, sequential=True) for tool in (*BOOKING, list_followups, cancel_followup, ask_a_person)),
+            Tool[TurnContext](mark_renewal, sequential=True, prepare=where_there_are_matters),
+        ],
     )
 
     @agent.output_validator
@@ -110,7 +115,7 @@ async def answer(
 
     `has_left_out` says that there were more of them, before these, than one answer can be to. With `show` the model's answer
     is streamed, and `show` is given as much of it as may be seen so far, as in `Draft`. `toolsets` are the tenant's own tools.
-    Raises ModelUnavailable or NothingToSay, when it is worth trying again. A model that keeps promising without booking
+    Raises HandedOver when a person is to answer; ModelUnavailable or NothingToSay, when it is worth trying again. A model that keeps promising without booking
     is answered for: the customer is told that nothing is booked.
     """
     voice = context.voice
@@ -122,6 +127,8 @@ async def answer(
         )
     if has_left_out:
         told += "\nThe customer wrote even more before these messages, which is left out: say that you did not read it."
+    if context.matters:
+        told += matters_frame(voice, context.matters)
     if context.booked_before:
         done = "; ".join(
             f"{found.payload.get('about')} at {local_time(found.booked_for, voice)[0]}"

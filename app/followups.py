@@ -7,19 +7,24 @@
 """
 
 import logging
+from zoneinfo import ZoneInfo
 
 from agent import followup
 from agent.errors import AgentError, NothingToSay, TooSlow, UnknownModel
 from app import guards
+from app.budget import USED_UP, used_up
+from app.handover import hindered_by, waits
+from app.notices import is_of_renewal, still_wanted
 from app.sent import GUARDS
 from app.service import Service, run_of, voice_of
-from app.speak import Speech
+from app.speak import Speech, wait_for_agent
 from scheduler import settle
+from scheduler.cadences import next_day
 from scheduler.errors import TryAgain
 from scheduler.put_off import go_on, is_over, put_off
 from scheduler.retry import BUDGET
 from scheduler.task import Task
-from store import conversations, messages
+from store import conversations, messages, usage
 from store.messages import Kind
 
 log = logging.getLogger(__name__)
@@ -31,6 +36,10 @@ REMINDER_ATTEMPTS = 3
 async def come_back(service: Service, task: Task) -> None:
     """Do the next step of a due follow-up: write it, or say it."""
     tenant = await service.tenant_of(task)
+    if is_of_renewal(task) and not task.sending:
+        async with service.database.transaction() as connection:  # of its own: a renewal is locked before its tasks
+            if not await still_wanted(service, connection, tenant, task):
+                return
     async with service.database.transaction() as connection:
         if await settle.is_cancelled(connection, task) and not task.sending:
             await settle.cancel(connection, service.clock, task)
@@ -40,8 +49,12 @@ async def come_back(service: Service, task: Task) -> None:
             return
         conversation = await conversations.find(connection, task.tenant, task.conversation or 0)
         assert conversation is not None  # a foreign key holds it
-        if conversation.stopped is not None and not task.sending:
-            await settle.skip(connection, service.clock, task, GUARDS[conversation.stopped])
+        stopped = hindered_by(conversation, task)
+        if stopped is not None and not task.sending:
+            await settle.skip(connection, service.clock, task, GUARDS[stopped])
+            return
+        if waits(tenant, conversation, task) and not task.sending:
+            await wait_for_agent(service, connection, task, tenant)
             return
         said = await messages.read(
             connection,
@@ -71,9 +84,19 @@ async def come_back(service: Service, task: Task) -> None:
         kind: Kind = "notice" if task.kind == "notice" else "followup"
         await Speech(service, tenant, conversation, task, words, kind=kind).say()
         return
+    spent: list[int] = []
+    day = task.claimed_at.astimezone(ZoneInfo(tenant.time_zone)).date()
     about, is_work = str(task.payload.get("about", "")), bool(task.payload.get("is_work"))
     language = str(task.payload.get("language") or tenant.languages[0])
+    is_used_up = await used_up(service, tenant, task.claimed_at)
+    if is_used_up and is_work:
+        tomorrow = next_day(task.claimed_at, ZoneInfo(tenant.time_zone)) - task.claimed_at
+        async with service.database.transaction() as connection:
+            await settle.give_back(connection, service.clock, task, delay=tomorrow, error=USED_UP, is_fault=False)
+        return
     try:
+        if is_used_up:
+            raise NothingToSay(USED_UP)
         if task.attempt > BUDGET:
             raise NothingToSay("its last attempts ended without a word, as they do when a worker is killed")
         words = await followup.write(
@@ -84,10 +107,11 @@ async def come_back(service: Service, task: Task) -> None:
             about=about,
             is_work=is_work,
             booked_at=task.created_at,
+            on_usage=spent.append,
             toolsets=await service.servers.tools(tenant.tenant, tenant.agent, run_of(task)) if is_work else (),
         )
     except AgentError as problem:
-        if task.attempt < _most_attempts(problem, is_work=is_work):
+        if not is_used_up and task.attempt < _most_attempts(problem, is_work=is_work):
             raise TryAgain(str(problem)) from problem
         if tenant.agent.unwritten == "nothing":
             await _give_up(service, task, problem)
@@ -96,6 +120,7 @@ async def come_back(service: Service, task: Task) -> None:
         words = followup.stored_words(language, about, is_work=is_work)
     async with service.database.transaction() as connection:
         await settle.keep_text(connection, service.clock, task, words)
+        await usage.add(connection, task.tenant, day, tokens=sum(spent))
 
 
 async def _give_up(service: Service, task: Task, problem: AgentError) -> None:

@@ -10,14 +10,15 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import UTC, timedelta
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from app.called import Unknown, call_guard
-from app.calls_section import FunctionPath, FunctionSection
+from app.calls_section import FunctionSection
 from app.deferred import BadBooking
-from app.service import Service
+from app.guards_section import AnyGuard, Call, Guards, NoReplySince, TemplateApproved
+from app.service import Service, chosen_template
 from app.tenants_file import TenantConfig
 from channels.message import Filled
 from scheduler.task import Task
@@ -25,8 +26,6 @@ from store.conversations import Conversation
 
 log = logging.getLogger(__name__)
 
-MOST = 5
-"""Guards of one task."""
 PROMPT = timedelta(minutes=1)
 """What is said within this after its time is asked about before it is written; what is said later, again."""
 
@@ -35,30 +34,6 @@ class NotKnown(Exception):
     """A guard said neither yes nor no, and the task is to wait for it; the message says why."""
 
 
-class NoReplySince(BaseModel, extra="forbid", frozen=True):
-    """The customer has not written since it was asked for."""
-
-    guard: Literal["no reply since"]
-
-
-class TemplateApproved(BaseModel, extra="forbid", frozen=True):
-    """A template of the tenant's may be sent, as far as is known."""
-
-    guard: Literal["template approved"]
-    template: Annotated[str, Field(pattern=r"^HX[0-9a-fA-F]{32}$")]
-
-
-class Call(BaseModel, extra="forbid", frozen=True):
-    """One of the tenant's functions elsewhere answers `{"proceed": true}`."""
-
-    guard: Literal["call"]
-    function: FunctionPath
-    if_unknown: Literal["hold", "skip", "send"] = "hold"
-    """What becomes of the task where it answers neither yes nor no, in five seconds. Held, it is asked again for a day."""
-
-
-AnyGuard = Annotated[NoReplySince | TemplateApproved | Call, Field(discriminator="guard")]
-Guards = Annotated[list[AnyGuard], Field(max_length=MOST)]
 _READ: TypeAdapter[list[AnyGuard]] = TypeAdapter(Guards, config=ConfigDict(hide_input_in_errors=True))
 
 
@@ -86,9 +61,15 @@ async def _section(service: Service, tenant: TenantConfig, guard: Call) -> Funct
     return fresh.functions.get(guard.function) if fresh else None
 
 
-async def first_no(service: Service, tenant: TenantConfig, conversation: Conversation, task: Task) -> str | None:
-    """Return the name of the first guard that says no; None where none does. Raises NotKnown."""
-    guards = read(task.payload.get("guards"))
+async def first_no(
+    service: Service,
+    tenant: TenantConfig,
+    conversation: Conversation,
+    task: Task,
+    chosen: Sequence[AnyGuard] | None = None,
+) -> str | None:
+    """Return the name of the first guard that says no, of a task's own unless others are chosen; None where none does. Raises NotKnown."""
+    guards = read(task.payload.get("guards")) if chosen is None else chosen
     # All at once: the lane may be held, and then the customer waits for as long as this takes.
     said = await asyncio.gather(
         *(_says_yes(service, tenant, conversation, guard, task) for guard in guards), return_exceptions=True
@@ -109,7 +90,7 @@ async def _says_yes(
         return heard is None or heard <= task.created_at
     if isinstance(guard, TemplateApproved):
         channel = await service.channel(tenant, "whatsapp")
-        filled = Filled(guard.template, {}, is_whole=True)
+        filled = chosen_template(tenant, guard.template, {})
         return channel is not None and isinstance(await channel.check(filled), Filled)
     return await _is_told_to_proceed(service, tenant, guard, task)
 

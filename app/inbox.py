@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -19,14 +19,15 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agent import turn
-from agent.context import TurnContext
-from agent.errors import AgentError, NothingToSay, TooSlow, UnknownModel
+from agent.context import Mark, TurnContext
+from agent.errors import AgentError, HandedOver, NothingToSay, TooSlow, UnknownModel
 from agent.phrases import phrase
-from app import commands
+from app import commands, renewals
+from app.handover import waits
 from app.moved import follow
 from app.sent import is_told_of
 from app.service import Service, language_of, run_of, voice_of
-from app.speak import Speech
+from app.speak import Speech, wait_for_agent
 from app.tenants_file import TenantConfig
 from app.writing import Page, shown
 from channels import optout
@@ -292,6 +293,9 @@ async def answer(service: Service, task: Task) -> None:
     """Answer what the customer has written and nobody has answered yet, and settle the turn."""
     tenant = await service.tenant_of(task)
     read = await _read(service, tenant, task)
+    if waits(tenant, read.conversation, task) and not task.sending:
+        await _wait(service, tenant, task)
+        return
     if task.text is None and task.payload.get("phrase"):
         words = await commands.words_for(service, tenant, read.conversation, task.payload)
         await Speech(service, tenant, read.conversation, task, words, kind="reply").say()
@@ -306,7 +310,16 @@ async def answer(service: Service, task: Task) -> None:
     async with shown(await _screen(service, tenant, read, task), read.conversation, task) as show:
         # What failed may have failed in streaming, which not every model and server can; then it is asked for whole.
         speech = await _write(service, tenant, read, task, show if task.attempt == 1 else None)
-    await speech.say()
+    if speech is None:
+        await _wait(service, tenant, task)
+    else:
+        await speech.say()
+
+
+async def _wait(service: Service, tenant: TenantConfig, task: Task) -> None:
+    """Let a turn wait until its conversation is the agent's again."""
+    async with service.database.transaction() as connection:
+        await wait_for_agent(service, connection, task, tenant)
 
 
 async def _screen(service: Service, tenant: TenantConfig, read: "_Read", task: Task) -> Channel | Page:
@@ -333,8 +346,11 @@ class _Read:
 
 async def _write(
     service: Service, tenant: TenantConfig, read: _Read, task: Task, show: Callable[[str], None] | None
-) -> Speech:
-    """Have the answer written; `show` is given what may be seen of it meanwhile."""
+) -> Speech | None:
+    """Have the answer written; `show` is given what may be seen of it meanwhile.
+
+    None where a person has taken the conversation over by then: what was written is not said.
+    """
     error: str | None = None
     answered_for = False
     for _ in range(READ_AGAIN):
@@ -354,6 +370,8 @@ async def _write(
                 show=show,
                 toolsets=await service.servers.tools(tenant.tenant, tenant.agent, run_of(task)),
             )
+        except HandedOver:
+            return None
         except AgentError as problem:
             if task.attempt < ATTEMPTS and not isinstance(problem, UnknownModel | TooSlow):
                 raise TryAgain(str(problem)) from problem
@@ -367,10 +385,12 @@ async def _write(
         finally:
             if context.refused_promises:
                 service.counts.refused_promises.labels(task.tenant).inc(context.refused_promises)
-        if answered_for or context.has_changed_something():
-            break
         async with service.database.autocommit() as connection:
             conversation = await _conversation(connection, task)
+        if waits(tenant, conversation, task):
+            return None
+        if answered_for or context.has_changed_something():
+            break
         if conversation.last_seq == read.conversation.last_seq:
             break
         read = await _read(service, tenant, task)
@@ -469,6 +489,23 @@ async def _context(service: Service, tenant: TenantConfig, read: _Read, task: Ta
         assess=assess,
         on_booked=lambda: service.signals.hint(DUE),
         booked_before=list(read.booked_before),
+        matters=await renewals.matters(service, tenant.tenant, conversation.id),
+        mark=partial(_mark, service, tenant, conversation.id, task),
+    )
+
+
+async def _mark(
+    service: Service,
+    tenant: TenantConfig,
+    conversation: int,
+    task: Task,
+    number: int,
+    what: Mark,
+    on: date | None,
+    why: str | None,
+) -> str:
+    return await renewals.mark(
+        service, tenant, conversation, number, what, on, why, partial(settle.is_cancelled, task=task)
     )
 
 

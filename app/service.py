@@ -2,9 +2,10 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import get_args
 from zoneinfo import ZoneInfo
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -17,9 +18,10 @@ from agent.servers import Servers
 from app.outside import Outside
 from app.tenants_file import UNUSABLE, Problem, TenantConfig, TenantFileError, from_stored
 from channels.channel import Channel
-from channels.message import Accepted, NotSent, Outcome, Rejected, Unknown
+from channels.message import Accepted, Filled, NotSent, Outcome, Rejected, Unknown
 from scheduler.clock import Clock
 from scheduler.events import Became
+from scheduler.promises import Fate
 from scheduler.task import Task
 from scheduler.when import known_zone
 from store import tenants
@@ -87,6 +89,18 @@ class Counts:
             ["tenant"],
             registry=self.registry,
         )
+        self.over_budget = Counter(
+            "vuelvo_over_budget_total",
+            "Runs that were held or said in stored words, because the tenant's budget for the day was used up",
+            ["tenant"],
+            registry=self.registry,
+        )
+        self.promises = Counter(
+            "vuelvo_promises_total",
+            "What became of follow-ups that were promised in a conversation, as they ended",
+            ["tenant", "became"],
+            registry=self.registry,
+        )
         self.lateness = Histogram(
             "vuelvo_followup_lateness_seconds",
             "From when a follow-up was booked for to when it was said",
@@ -103,6 +117,9 @@ class Counts:
         for channel in channels:
             self.received.labels(tenant, channel)
         self.refused_promises.labels(tenant)
+        self.over_budget.labels(tenant)
+        for fate in get_args(Fate):
+            self.promises.labels(tenant, fate)
 
     def committed(self, news: Sequence[object]) -> None:
         """Count what tasks have become, by whatever way: every move that ends one tells of it (`Database.on_commit`)."""
@@ -115,6 +132,8 @@ class Counts:
                 # The guard's name, or a function's result, comes after it: there is no end of those.
                 outcome = (one.outcome or "").partition(":")[0]
                 self.ended.labels(one.tenant, one.kind, one.event, outcome).inc()
+            if one.promise is not None:
+                self.promises.labels(one.tenant, one.promise).inc()
 
     def sent(self, tenant: str, channel: str, outcome: Outcome) -> None:
         """Count an attempt to send one part."""
@@ -225,6 +244,11 @@ class Service:
 def zone_of(tenant: TenantConfig, conversation: Conversation) -> ZoneInfo:
     """Return the zone in which a customer is told times: their own where it is known, else the tenant's."""
     return known_zone(conversation.time_zone) or ZoneInfo(tenant.time_zone)
+
+
+def chosen_template(tenant: TenantConfig, id: str, values: Mapping[str, str]) -> Filled:
+    """Return a template that the business itself has chosen by its number, as it is handed to a channel."""
+    return Filled(id, values, is_whole=True, is_named=id in tenant.step_templates)
 
 
 def voice_of(tenant: TenantConfig, conversation: Conversation, now: datetime, *, language: str) -> Voice:

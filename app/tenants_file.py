@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 from zoneinfo import available_timezones
 
 import yaml
@@ -19,12 +19,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, St
 
 from agent.language import Language
 from agent.section import AgentSection
+from app.cadence_section import BudgetSection, CadenceName, CadenceSection, CapsSection, HoursSection
 from app.calls_section import CallsSection, FunctionPath, FunctionSection
 from app.deferred import DEEPEST, holds_zero, is_deep
 from channels.optout import OptOutSection
 from channels.telegram.bot import TelegramSection
 from channels.web.section import WebSection
-from channels.whatsapp.section import WhatsAppSection, wrong_templates
+from channels.whatsapp.section import Template, WhatsAppSection, wrong_templates
 from scheduler.limits import LimitsSection
 from scheduler.when import known_zone
 from store.secrets import PREFIX, SecretBox, WrongKey
@@ -63,6 +64,19 @@ class ChannelsSection(BaseModel, extra="forbid", frozen=True):
     whatsapp: WhatsAppSection | None = None
 
 
+class HandoverSection(BaseModel, extra="forbid", frozen=True):
+    """What becomes of what is booked in a conversation while a person answers there."""
+
+    booked: Literal["hold", "go on"] = "hold"
+
+
+class RetentionSection(BaseModel, extra="forbid", frozen=True):
+    """How long what was said is kept."""
+
+    messages_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
+    """None is for ever."""
+
+
 class TenantConfig(BaseModel, extra="forbid", frozen=True):
     """One tenant: who the business is, how its agent speaks, and where."""
 
@@ -80,6 +94,25 @@ class TenantConfig(BaseModel, extra="forbid", frozen=True):
     functions: Mapping[FunctionPath, FunctionSection] = {}
     """Functions elsewhere, by their paths."""
     calls: CallsSection | None = None
+    hours: HoursSection = HoursSection()
+    caps: CapsSection = CapsSection()
+    budget: BudgetSection = BudgetSection()
+    cadences: Mapping[CadenceName, CadenceSection] = {}
+    """What customers are told around a due day, by the cadences' names."""
+    handover: HandoverSection = HandoverSection()
+    retention: RetentionSection = RetentionSection()
+
+    @property
+    def step_templates(self) -> Mapping[str, Template]:
+        """The templates that steps of cadences name, by their numbers, as they would stand among WhatsApp's own."""
+        return {
+            one.sid: Template(
+                sid=one.sid, language=language, purpose="notice", variables=dict.fromkeys(one.values, "text")
+            )
+            for cadence in self.cadences.values()
+            for step in cadence.steps
+            for language, one in (step.template or {}).items()
+        }
 
 
 class Problem(NamedTuple):

@@ -19,13 +19,14 @@ from agent.followup import returning_agent
 from agent.models import Models
 from agent.servers import Servers
 from agent.turn import answering_agent
-from app import application, followups, inbox, recurring, tenants_file
+from app import application, followups, inbox, notices, recurring, tenants_file
 from app.database import open_database, when_it_can_be_used
 from app.deferred import CALLED, Deferred, needs_of, offers
 from app.engine import engine_of
 from app.functions import App
 from app.outside import Outside
 from app.public import client_maker
+from app.retention import delete_old
 from app.runs import Functions
 from app.service import Service
 from app.settings import Settings, secret_key
@@ -36,7 +37,7 @@ from channels.channel import Channel
 from channels.telegram.outbound import TelegramChannel
 from channels.whatsapp.outbound import WhatsAppChannel
 from scheduler.clock import Clock
-from scheduler.hold import CHANNEL_PAUSED, TOPIC_GONE, release
+from scheduler.hold import CHANNEL_PAUSED, TOPIC_GONE, WITH_PERSON, release
 from scheduler.operate import need_instead
 from scheduler.poller import DUE, Poller
 from scheduler.scheduled import Scheduler
@@ -47,7 +48,6 @@ from store.database import Database, is_distributed
 from store.migrate import migrate
 from store.secrets import SecretBox, WrongKey
 from store.signals import Signals, notify
-from web_widget import sessions
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +83,8 @@ def performer(
                 await recurring.come_again(service, task)
             elif task.kind == "schedule" and scheduler is not None:
                 await scheduler.perform(task)
+            elif notices.is_of_renewal(task) and not task.lane:
+                await notices.give_notice(service, task)
             else:
                 await followups.come_back(service, task)
         except UNUSABLE as problem:
@@ -171,7 +173,7 @@ async def running(
                 lease=settings.lease,
                 count=service.counts.happened,
                 by_bucket=await begin(partial(is_distributed, database)),
-                also_delete=partial(sessions.delete_old, database),
+                also_delete=partial(delete_old, service),
                 offers=lambda: scheduler.offers | offers(app.functions, settings.deployment),
                 on_lost=scheduler.lose,
             )
@@ -228,7 +230,7 @@ async def apply_tenants(service: Service, configs: list[TenantConfig]) -> dict[s
             is_changed = await tenants.apply(connection, config.tenant, stored, tenants_file.senders(config))
             gone = tenants_file.taken_away(before.config, stored) if before else []
             changed[config.tenant] = gone if is_changed else None
-            await release(connection, service.clock, config.tenant, CHANNEL_PAUSED, TOPIC_GONE)
+            await release(connection, service.clock, config.tenant, CHANNEL_PAUSED, TOPIC_GONE, WITH_PERSON)
             # What is called elsewhere from now on any worker can call, also where none has a function of that path any more.
             await need_instead(connection, config.tenant, [needs_of(path) for path in config.functions], CALLED)
         await notify(connection, [DUE, APPLIED])  # a command ends before a hint of its own is told to others

@@ -84,6 +84,8 @@ class Filled:
     values: Mapping[str, str]
     is_whole: bool
     """Whether it says the message itself; else it only tells that one is waiting, which follows when the customer answers."""
+    is_named: bool = False
+    """Whether it is known to stand in the tenant's file, though not among the channel's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,8 @@ class Origin:
     """Where in the chat, as in `Inbound`."""
     language: str | None = None
     """What the answer will be written in, where that is known; `es`."""
+    purpose: str = "followup"
+    """What kind of message it is to carry, as in `Channel.fill`."""
 
 
 @dataclass(frozen=True, slots=True)

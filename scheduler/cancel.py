@@ -114,6 +114,31 @@ async def cancel_labelled(
     return await _execute(connection, clock, CANCEL_LABELLED[name], tenant, kinds=_list(kinds), by=by, **given)
 
 
+# Each prefix by its own part of the index: a join may be planned as one of all the tenant's tasks.
+ACTIVE_PREFIXED = """
+select unnest(array(
+    select id from tasks
+     where bucket = :bucket and tenant = :tenant and key ~>=~ g.prefix and key ~<~ g.beyond
+       and state in ('scheduled', 'firing')))
+  from unnest(cast(:prefixes as text[]), cast(:beyonds as text[])) as g (prefix, beyond)
+"""
+
+
+async def cancel_prefixed(
+    connection: AsyncConnection,
+    clock: Clock,
+    tenant: str,
+    prefixes: Sequence[str],
+    *,
+    kinds: Sequence[str] | None = None,
+    by: str | None = None,
+) -> Cancelled:
+    """Cancel a tenant's tasks whose keys begin with one of these; else as `cancel`. Nobody may be booking more of them meanwhile."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "prefixes": list(prefixes)}
+    ids = await connection.scalars(sql(ACTIVE_PREFIXED), {**given, "beyonds": [beyond(one) for one in prefixes]})
+    return await cancel(connection, clock, tenant, list(ids), kinds=kinds, by=by)
+
+
 async def cancel_moving(
     connection: AsyncConnection,
     clock: Clock,

@@ -64,6 +64,8 @@ class Became:
     kind: str
     event: str
     outcome: str | None = None
+    promise: str | None = None
+    """What became of the promise, where it was one (`promises.py`)."""
 
 
 def became(connection: AsyncConnection, tenant: str, kind: str, event: str, outcome: str | None = None) -> None:

@@ -94,6 +94,14 @@ select extract(epoch from {NOW} - least(
 """
 
 
+# That the key is not null is said for the index.
+KEYED = f"""
+select {_SHOWN} from tasks t
+ where t.bucket = :bucket and t.tenant = :tenant and t.idempotency_key is not null
+   and t.idempotency_key = any(cast(:keys as text[]))
+ order by t.booked_for, t.id
+"""
+
 FAILED = """
 select tenant, id from tasks
  where state = 'failed' and (cast(:tenant as text) is null or tenant = :tenant)
@@ -118,6 +126,34 @@ async def pending_followups(connection: AsyncConnection, tenant: str, conversati
     """Return a conversation's follow-ups that are still to come, the next first, and those that come again."""
     given = {"bucket": bucket_of(tenant), "tenant": tenant, "conversation": conversation}
     return await _found(connection, PENDING_FOLLOWUPS, given)
+
+
+WRITTEN_NOTICES = """
+select id from tasks
+ where bucket = :bucket and tenant = :tenant and conversation = :conversation and kind = 'notice' and lane
+   and state in ('scheduled', 'firing')
+"""
+
+
+async def written_notices(connection: AsyncConnection, tenant: str, conversation: int) -> Sequence[int]:
+    """Return the notices of a conversation that are about to be said."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "conversation": conversation}
+    return list(await connection.scalars(sql(WRITTEN_NOTICES), given))
+
+
+# A turn that only says a phrase answers nobody's question.
+UNSAID_TURNS = """
+select id from tasks
+ where bucket = :bucket and tenant = :tenant and conversation = :conversation and kind = 'turn' and payload = '{}'
+   and state in ('scheduled', 'firing')
+ order by id
+"""
+
+
+async def unsaid_turns(connection: AsyncConnection, tenant: str, conversation: int) -> Sequence[int]:
+    """Return the turns of a conversation that are still to answer what the customer has written."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "conversation": conversation}
+    return list(await connection.scalars(sql(UNSAID_TURNS), given))
 
 
 def each_once(pending: Sequence[Found]) -> Sequence[Found]:
@@ -154,6 +190,12 @@ async def get(connection: AsyncConnection, tenant: str | None, task: int) -> Fou
     """Return one task, of this tenant or (None) of any."""
     found = await _found(connection, *search_for_one(tenant, task))
     return found[0] if found else None
+
+
+async def keyed(connection: AsyncConnection, tenant: str, idempotency_keys: Sequence[str]) -> Sequence[Found]:
+    """Return the tasks, in whatever state, that were booked under these idempotency keys, by when they were promised."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "keys": list(idempotency_keys)}
+    return await _found(connection, KEYED, given)
 
 
 def search_for_one(tenant: str | None, task: int) -> tuple[str, dict[str, Any]]:

@@ -14,6 +14,8 @@ WINDOW_CLOSED = "window closed"
 """The channel carries no free text now; ends when the customer writes."""
 TOPIC_GONE = "topic gone"
 """The topic it belongs in is gone or closed; ends when somebody writes in that very topic, or the configuration is applied."""
+WITH_PERSON = "with a person"
+"""A person answers in that conversation; ends when they give it back to the agent, or the configuration is applied."""
 
 # Locked first, in the order in which a cancel of many locks them, so that the two never wait for each other in a circle.
 RELEASE = f"""
@@ -31,16 +33,18 @@ select id from chosen
 """
 
 # Whoever ends a hold changes this row first, in the same transaction.
+CONVERSATION_AND_TENANT = """
+    select from conversations v join tenants t on t.bucket = v.bucket and t.tenant = v.tenant
+     where v.bucket = :bucket and v.tenant = :tenant and v.id = :conversation
+       for no key update of v for share of t
+"""
 ENDED_BY = {
     CHANNEL_PAUSED: "select from tenants where bucket = :bucket and tenant = :tenant for share",
     WINDOW_CLOSED: """
         select from conversations where bucket = :bucket and tenant = :tenant and id = :conversation for no key update
     """,
-    TOPIC_GONE: """
-        select from conversations v join tenants t on t.bucket = v.bucket and t.tenant = v.tenant
-         where v.bucket = :bucket and v.tenant = :tenant and v.id = :conversation
-           for no key update of v for share of t
-    """,
+    TOPIC_GONE: CONVERSATION_AND_TENANT,
+    WITH_PERSON: CONVERSATION_AND_TENANT,
 }
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.clock import NOW, Clock
 from scheduler.events import became, note
+from scheduler.hold import WITH_PERSON
 from store.database import bucket_of, sql
 
 # In the order in which a cancel of many locks them, so that the two never wait for each other in a circle.
@@ -25,11 +26,13 @@ select id from tasks
  order by id
    for update
 """
-MOVE_PENDING = """
+# What waited for a person goes on in another conversation, which may be the agent's: it is looked at anew there.
+GOES_ALONG = "kind in ('followup', 'notice', 'schedule') and not sending and (state = 'scheduled' or not lane)"
+MOVE_PENDING = f"""
 update tasks
    set reply_to = null,
-       conversation = case when kind in ('followup', 'notice', 'schedule') and not sending and (state = 'scheduled' or not lane)
-                           then :to else conversation end
+       conversation = case when {GOES_ALONG} then :to else conversation end,
+       hold = case when {GOES_ALONG} and conversation <> :to then nullif(hold, '{WITH_PERSON}') else hold end
  where bucket = :bucket and tenant = :tenant and conversation = :conversation and state in ('scheduled', 'firing')
 """
 

@@ -125,7 +125,13 @@ async def resume(
     It may after `delay`. False when it is neither. Hint `due` after the commit.
     """
     return await _do(
-        connection, clock, _move(f"({UNCERTAIN} or {WAITS})", RESUME, "resumed"), tenant, task, by, delay=delay
+        connection,
+        clock,
+        _move(f"({UNCERTAIN} and t.text is not null or {WAITS})", RESUME, "resumed"),
+        tenant,
+        task,
+        by,
+        delay=delay,
     )
 
 

@@ -16,8 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from scheduler.claim import EVERYWHERE, IN_BUCKET
 from scheduler.clock import NOW, Clock
-from scheduler.events import became, note
-from store.database import sql
+from scheduler.events import Became, became, note
+from store.database import sql, tell_on_commit
 
 BATCH = 500
 SPREAD = "interval '1 second' * (0.5 + random() / 2) * 2 ^ least(t.attempt - 2, 6)"
@@ -80,7 +80,7 @@ expired as (
      where t.bucket = over.bucket and t.tenant = over.tenant and t.id = over.id
  returning t.*, over.hold as held_for),
 noted as ({note("e.state", "expired", "e.held_for")})
-select tenant, kind, state as event from expired
+select tenant, kind, kind = 'followup' and parent is not null as is_promise from expired
 """
 
 # The attempt is not counted: nothing was done in it.
@@ -117,7 +117,10 @@ async def _count(connection: AsyncConnection, statement: str, given: Mapping[str
 
 async def expire_held(connection: AsyncConnection, clock: Clock) -> int:
     """Expire what was held until it was not worth saying any more; return how many."""
-    return await _count(connection, EXPIRE_HELD, {"now": clock.override(), "batch": BATCH})
+    rows = (await connection.execute(sql(EXPIRE_HELD), {"now": clock.override(), "batch": BATCH})).all()
+    news = [Became(row.tenant, row.kind, "expired", promise="broken" if row.is_promise else None) for row in rows]
+    tell_on_commit(connection, *news)
+    return len(rows)
 
 
 async def take_back(connection: AsyncConnection, clock: Clock, worker: str, held: Sequence[int]) -> int:

@@ -5,7 +5,8 @@ is raised, and with it the caller's whole transaction is undone, the message it 
 Whatever leaves `firing` frees its conversation's lane, and only where task and fence still match.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from scheduler.clock import NOW, Clock
 from scheduler.errors import LostClaim
 from scheduler.events import Became, became, note
+from scheduler.promises import fate_of
 from scheduler.task import State, Task
 from store.database import sql, tell_on_commit
 
@@ -63,7 +65,7 @@ settled as (
  returning t.*),
 freed as ({FREE_LANE}),
 noted as ({note("e.state", "settled", "coalesce(e.error, e.outcome)")})
-select tenant, id from settled
+select tenant, id, ended_at from settled
 """
 STOPS = "t.cancel_requested and not (t.sending and not :is_unsent)"
 GIVE_BACK = _leave(
@@ -81,7 +83,9 @@ GIVE_BACK = _leave(
 KEEP_TEXT = _leave(
     "state = case when t.cancel_requested then 'cancelled' else 'scheduled' end,"
     f" ended_at = case when t.cancel_requested then {NOW} end,"
-    " text = :words, lane = true, attempt = 0",
+    " text = :words, lane = true, attempt = 0,"
+    " conversation = coalesce(cast(:conversation as bigint), t.conversation),"
+    " channel = coalesce(cast(:channel as text), t.channel), payload = t.payload || cast(:more as jsonb)",
     "case e.state when 'scheduled' then 'written' else e.state end",
 )
 # Many that were given back in the same moment would come back in any order.
@@ -130,9 +134,22 @@ async def open_door(connection: AsyncConnection, clock: Clock, task: Task, words
     await execute(connection, OPEN_DOOR, task, words=words, now=clock.override())
 
 
-async def keep_text(connection: AsyncConnection, clock: Clock, task: Task, words: str) -> str:
-    """Keep what was written and let the task wait for its turn to speak; return the state it is in then."""
-    return _back(connection, task, await execute(connection, KEEP_TEXT, task, words=words, now=clock.override()))
+async def keep_text(
+    connection: AsyncConnection,
+    clock: Clock,
+    task: Task,
+    words: str,
+    *,
+    conversation: int | None = None,
+    channel: str | None = None,
+    more: Mapping[str, Any] = {},
+) -> str:
+    """Keep what was written and let the task wait for its turn to speak; return the state it is in then.
+
+    One that was of no conversation is told where it is said, and on which channel; `more` is added to its payload.
+    """
+    given = {"words": words, "conversation": conversation, "channel": channel, "more": json.dumps(more)}
+    return _back(connection, task, await execute(connection, KEEP_TEXT, task, **given, now=clock.override()))
 
 
 async def give_back(
@@ -213,9 +230,12 @@ async def end_each(connection: AsyncConnection, ends: Sequence[End], clock: Cloc
             "seqs": [end.message_seq for end in ends],
         },
     )
-    settled = {tuple(row) for row in rows}
-    ended = [end for end in ends if (end.task.tenant, end.task.id) in settled]
-    tell_on_commit(connection, *(Became(end.task.tenant, end.task.kind, end.state, end.outcome) for end in ended))
+    settled = {(row.tenant, row.id): row.ended_at for row in rows}
+    for end in ends:
+        task, at = end.task, settled.get((end.task.tenant, end.task.id))
+        if at is not None:
+            promise = fate_of(task, end.state, end.outcome, at)
+            tell_on_commit(connection, Became(task.tenant, task.kind, end.state, end.outcome, promise))
     return [None if (end.task.tenant, end.task.id) in settled else LostClaim(_lost(end.task)) for end in ends]
 
 

@@ -120,7 +120,7 @@ tasks = Table(
         "state in ('scheduled', 'firing', 'fired', 'failed', 'uncertain', 'cancelled', 'expired')", name="state"
     ),
     CheckConstraint(
-        "kind in ('function', 'schedule') or (conversation is not null and channel is not null)",
+        "kind in ('function', 'schedule', 'notice') and not lane or (conversation is not null and channel is not null)",
         name="talk_has_an_origin",
     ),
     CheckConstraint("needs is null or not lane", name="no_lane_with_needs"),
@@ -174,6 +174,15 @@ tasks = Table(
         "due_at",
         "id",
         postgresql_where=text("kind = 'function' and state in ('scheduled', 'firing')"),
+    ),
+    # A tenant's notices, in the order in which they will be said.
+    Index(
+        "tasks_notices",
+        "bucket",
+        "tenant",
+        "due_at",
+        "id",
+        postgresql_where=text("kind = 'notice' and state in ('scheduled', 'firing')"),
     ),
     Index("tasks_schedules", "bucket", "tenant", "key", postgresql_where=text("kind = 'schedule'")),
     # Whose claims are alive. The predicate is not "state = 'firing'", or the planner would settle tasks through this

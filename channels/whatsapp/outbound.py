@@ -150,7 +150,7 @@ class WhatsAppChannel:
 
     async def check(self, filled: Filled) -> Filled | NotSent | Rejected:
         """Return a template of the tenant's with what stands in its places, if Meta lets it be sent now."""
-        if all(filled.id != template.sid for template in self._section.templates):
+        if not filled.is_named and all(filled.id != template.sid for template in self._section.templates):
             return Rejected(f"the template {filled.id} is not in the tenant's file: name it there, and apply it")
         return await self._approvals.check(filled)
 
@@ -190,7 +190,7 @@ class WhatsAppChannel:
         ours = [
             one
             for one in self._section.templates
-            if one.purpose == "followup" and origin.language in (None, one.language)
+            if one.purpose == origin.purpose and origin.language in (None, one.language)
         ]
         if ours:
             return Reach(

@@ -19,7 +19,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from channels.message import OnUnknown
 
-_SENDER = re.compile(r"whatsapp:\+[1-9][0-9]{6,14}")
+SENDER = re.compile(r"whatsapp:\+[1-9][0-9]{6,14}")
 
 
 def _sender(value: object) -> object:
@@ -28,7 +28,7 @@ def _sender(value: object) -> object:
     if not isinstance(value, str):
         return value
     address = value if value.startswith("whatsapp:") else f"whatsapp:{value}"
-    if not _SENDER.fullmatch(address):
+    if not SENDER.fullmatch(address):
         raise ValueError('write the sender with its plus sign and no spaces, as in "+14155238886"')
     return address
 

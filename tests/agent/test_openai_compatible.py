@@ -206,7 +206,13 @@ async def test_the_tools_are_offered_with_what_they_take(
     async with a_server(monkeypatch, "Hello.") as server:
         await Turn(database, clock, streamed).answer("hello")
         tools = {tool["function"]["name"]: tool["function"] for tool in server.asked[0]["tools"]}
-        assert sorted(tools) == ["cancel_followup", "list_followups", "schedule_followup", "schedule_recurring"]
+        assert sorted(tools) == [
+            "ask_a_person",
+            "cancel_followup",
+            "list_followups",
+            "schedule_followup",
+            "schedule_recurring",
+        ]
         schedule = tools["schedule_followup"]["parameters"]
         assert (schedule["required"], sorted(schedule["properties"])) == (["about"], ["about", "at", "delay"])
         assert "Elapsed time" in schedule["properties"]["delay"]["description"]

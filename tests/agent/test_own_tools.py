@@ -23,7 +23,7 @@ from tests.support.model import Script, books
 from tests.support.outside_server import OutsideServer, a_server
 from tests.support.runs import SUNDAY, a_turn_context, a_voice, said
 
-BUILT_IN = ["cancel_followup", "list_followups", "schedule_followup", "schedule_recurring"]
+BUILT_IN = ["ask_a_person", "cancel_followup", "list_followups", "schedule_followup", "schedule_recurring"]
 SHOWN = ["shop__hang", "shop__novel", "shop__preach", "shop__stock"]
 
 

@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 from scheduler import settle
 from scheduler.clock import Clock, MovableClock
 from scheduler.events import story
-from scheduler.hold import CHANNEL_PAUSED, ENDED_BY, TOPIC_GONE, WINDOW_CLOSED, keep_waiting, release
+from scheduler.hold import CHANNEL_PAUSED, ENDED_BY, TOPIC_GONE, WINDOW_CLOSED, WITH_PERSON, keep_waiting, release
 from store.database import Database
 from tests.support.claims import fields, take
 from tests.support.factories import a_conversation, a_turn, lanes, states
@@ -160,6 +160,7 @@ async def test_what_was_held_is_said_before_what_came_after_it(
         (CHANNEL_PAUSED, {"tenants"}),
         (WINDOW_CLOSED, {"conversations"}),
         (TOPIC_GONE, {"tenants", "conversations"}),
+        (WITH_PERSON, {"conversations", "tenants"}),
     ],
 )
 async def test_whoever_would_end_a_hold_waits_while_a_task_is_being_held_and_nobody_else_does(
@@ -183,4 +184,4 @@ async def test_whoever_would_end_a_hold_waits_while_a_task_is_being_held_and_nob
             except DBAPIError:
                 waits.add(table)
     assert waits == ended_by
-    assert set(ENDED_BY) == {CHANNEL_PAUSED, WINDOW_CLOSED, TOPIC_GONE}
+    assert set(ENDED_BY) == {CHANNEL_PAUSED, WINDOW_CLOSED, TOPIC_GONE, WITH_PERSON}

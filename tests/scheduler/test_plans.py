@@ -167,7 +167,12 @@ QUESTIONS: list[tuple[str, str, dict[str, Any], list[str]]] = [
         },
         ["tasks_pkey"],
     ),
-    ("keep text", KEEP_TEXT, {**BASE, "words": "words"}, ["tasks_pkey"]),
+    (
+        "keep text",
+        KEEP_TEXT,
+        {**BASE, "words": "words", "conversation": None, "channel": None, "more": "{}"},
+        ["tasks_pkey"],
+    ),
     ("recover", RECOVER, {"now": None, "gone": ["w"], "batch": 500}, ["tasks_claimed", "tasks_pkey"]),
     ("who holds", HOLDERS, {}, ["tasks_claimed"]),
     ("oldest due", OLDEST_DUE, {"now": None}, ["tasks_due_to_speak", "tasks_due_timed", "tasks_due_background"]),
