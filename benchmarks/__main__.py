@@ -23,6 +23,7 @@ from benchmarks.live import live
 from benchmarks.measures import Measure
 from benchmarks.page import page
 from benchmarks.recurring import recurring
+from benchmarks.renewals import renewals
 from benchmarks.text import text
 from benchmarks.visitors import visitors
 
@@ -84,6 +85,11 @@ MEASURES: dict[str, tuple[str, dict[str, float], Run]] = {
         {"rows": 10_000, "others": 100_000, "bookings": 500, "seconds": 5.0},
         lambda given: deferred(given.runs, given.rows, given.others, given.bookings, given.seconds),
     ),
+    "renewals": (
+        "taking in a file of renewals: a new one, the same again, and one in which every due day has moved; with the memory it takes",
+        {"rows": 100_000},
+        lambda given: renewals(given.runs, given.rows),
+    ),
     "page": (
         "what the widget costs the page it stands on, in a slow browser; not run unless named: it needs a Chromium",
         {},
@@ -107,7 +113,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     named = parser.add_subparsers(dest="measure", metavar="MEASURE")
     for name, (told, options, _) in MEASURES.items():
         sub = named.add_parser(name, parents=[common], help=told, description=told)
-        if name not in ("live", "text", "visitors", "recurring", "deferred", "page", "big"):
+        if name not in ("live", "text", "visitors", "recurring", "deferred", "renewals", "page", "big"):
             sub.add_argument("--only", type=_names, default=list(NAMES), help="some of " + ",".join(NAMES))
         for option, default in options.items():
             sub.add_argument(f"--{option}", type=type(default), default=default)

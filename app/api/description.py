@@ -20,6 +20,16 @@ from app.api import functions as headers
 from app.api.access import Answer
 from app.api.followups import FollowupBody, book_followup
 from app.api.functions import CHANNELS, CLOSED, BookedShown, call_or_book
+from app.api.renewals import (
+    CloseBody,
+    EnrolledShown,
+    RenewalBody,
+    RenewalShown,
+    RenewalWhole,
+    close_renewal,
+    get_renewal,
+    put_renewal,
+)
 from app.api.tasks import (
     LARGEST_ID,
     QUERY,
@@ -110,6 +120,11 @@ PARAMETERS: Mapping[str, tuple[str, Json, Any]] = {
     "function": ("Only this function's.", {"type": "string"}, "/send-followup"),
     "key": ("Only what was booked under this key.", {"type": "string"}, "cart:ana:42"),
     "subject": ("Only what concerns this subject.", {"type": "string"}, "user_ana"),
+    "path subject": (
+        "What is renewed, such as a policy's number; slashes are part of it.",
+        LABEL,
+        "policy-17",
+    ),
     "status": (
         "Only what stands so; active is scheduled or firing.",
         {"type": "string", "enum": list(STATUSES), "default": "active"},
@@ -134,9 +149,9 @@ REFUSALS: Mapping[int, str] = {
     400: "The body is not UTF-8, not JSON or did not come whole; or something in it cannot be stored.",
     401: "There is no key, or one that opens nothing.",
     403: "The key does not allow this.",
-    404: "There is no such function or task of the tenant.",
+    404: "There is no such function, task or renewal of the tenant.",
     405: "The address does not take this method.",
-    409: "The idempotency key was used with another payload; or the task has begun, or ended; or the function will not run.",
+    409: "The idempotency key was used with another payload; or the task has begun, or ended; or the renewal is closed otherwise; or the function will not run.",
     413: f"The payload is larger than {LARGEST_PAYLOAD:,} bytes.",
     422: "Something that was given cannot be booked, found or cancelled; the detail names it.",
     429: f"As many are booked as there may be at a time: {MOST_ACTIVE:,} deferred runs of a tenant, unless it was given more.",
@@ -199,6 +214,36 @@ OPERATIONS: Mapping[Answer, Operation] = {
         (*OF_BODIES, 404, 409),
         RescheduleBody,
         example={"in": "3h"},
+    ),
+    put_renewal: Operation(
+        "Enrol a renewal, or change it",
+        "What is given is the whole of it. Where its due day, its cadence or its time zone is another, what is to come is planned"
+        " anew, and what was said stays said. The same again changes nothing.",
+        {200: ("It was open already.", EnrolledShown), 201: ("It is new.", EnrolledShown)},
+        OF_BODIES,
+        RenewalBody,
+        example={
+            "due": "2027-03-01",
+            "cadence": "policy",
+            "channels": {"whatsapp": "+34600000001"},
+            "name": "Ana",
+            "fields": {"car": "Fiat"},
+            "agreed": True,
+        },
+    ),
+    get_renewal: Operation(
+        "Look at a renewal",
+        "The last under this subject, with its steps and its story.",
+        {200: ("The renewal.", RenewalWhole)},
+        (404, 422),
+    ),
+    close_renewal: Operation(
+        "Close a renewal",
+        "Nothing more is said of it. One that is closed in the same way already stays as it is.",
+        {200: ("The renewal.", RenewalShown)},
+        (*OF_BODIES, 404, 409),
+        CloseBody,
+        example={"as": "renewed", "why": "paid by transfer"},
     ),
 }
 
@@ -310,7 +355,7 @@ def _operation(about: Operation, scope: str, schemas: Mapping[Any, Json], name: 
 
 
 def _parameter(place: str, name: str) -> Json:
-    words, schema, example = PARAMETERS[name]
+    words, schema, example = PARAMETERS.get(f"{place} {name}") or PARAMETERS[name]
     written = "-".join(part.capitalize() for part in name.split("-")) if place == "header" else name
     return {
         "name": written,

@@ -11,7 +11,8 @@ from app.addresses import NoAddress, keys, read_address
 from app.api.access import Caller, read_as
 from app.api.functions import IDEMPOTENCY_KEY, booked_answer, check_headers, said
 from app.deferred import KEY, BadBooking, check_time, checked
-from app.guards import AnyGuard, Guards, check
+from app.guards import check
+from app.guards_section import AnyGuard, Guards
 from app.runs import Functions
 from app.tenants_file import TenantConfig
 from scheduler.book import Booked, Booking, book
