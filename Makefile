@@ -25,12 +25,13 @@ bench:
 	$(PYTHON) dev.py setup --dev
 	.venv/bin/python -m benchmarks $(BENCH)
 
-# The engine under fire, replicas with schedules, and cancels that race; another size or seed: make crash CRASH='--followups 2000 --seed 7'
+# The engine under fire, replicas with schedules, cancels that race, and renewals due at once; another size or seed: make crash CRASH='--followups 2000 --seed 7'
 crash:
 	$(PYTHON) dev.py setup --dev
 	.venv/bin/python -m tests.crash $(CRASH)
 	.venv/bin/python -m tests.replicas $(REPLICAS)
 	.venv/bin/python -m tests.races $(RACES)
+	.venv/bin/python -m tests.rush $(RUSH)
 
 # A thousand schedules of faults on both networks; one of them again: make faults FAULTS='--seed 17 --schedules 1'
 faults:

@@ -128,15 +128,19 @@ def checked(
             f"the path {str(path)[:60]!r} is no route of a function: it begins with / and has 200 characters at most"
         )
     for name, label in (("key", key), ("subject", subject), ("idempotency_key", idempotency_key)):
-        if label is None:
-            continue
-        if not isinstance(label, str) or not 0 < len(label) <= LONGEST or not _is_storable(label):
-            raise BadBooking(f"{name} is a text of 1 to {LONGEST} characters: shorten it, or leave it out")
+        if label is not None:
+            check_label(name, label)
     if (in_ is None) == (at is None):
         raise BadBooking("give a time from now (in) or an instant (at), one of the two")
     return Run(
         path, _delay(in_) if in_ is not None else _instant(at), _payload(payload), key, subject, idempotency_key, pin
     )
+
+
+def check_label(name: str, label: object) -> None:
+    """Raise BadBooking for what is no label: empty, too long, or nothing that can be stored."""
+    if not isinstance(label, str) or not 0 < len(label) <= LONGEST or not is_storable(label):
+        raise BadBooking(f"{name} is a text of 1 to {LONGEST} characters: shorten it, or leave it out")
 
 
 def _delay(given: str | float | timedelta) -> timedelta:
@@ -219,7 +223,7 @@ def is_deep(written: str) -> bool:
     return False
 
 
-def _is_storable(label: str) -> bool:
+def is_storable(label: str) -> bool:
     """Tell whether a text can be kept: it has no zero byte, and no half of a surrogate pair."""
     return "\0" not in label and not any("\ud800" <= one <= "\udfff" for one in label)
 
@@ -436,7 +440,7 @@ def check_page(status: str, page: int, per_page: int, **labels: str | None) -> N
     if status not in STATUSES:
         raise BadBooking(f"there is no status {status!r:.40}: give one of {', '.join(STATUSES)}")
     for name, label in labels.items():
-        if label is not None and (not isinstance(label, str) or not _is_storable(label)):
+        if label is not None and (not isinstance(label, str) or not is_storable(label)):
             raise BadBooking(f"{name} is a text, and holds no zero byte and no half of a surrogate pair")
     for name, number, most in (("page", page, LAST_PAGE), ("per_page", per_page, LARGEST_PAGE)):
         if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
@@ -468,7 +472,7 @@ def one_of(**labels: str | None) -> dict[str, str]:
     if len(given) != 1:
         raise BadBooking(f"give exactly one of {', '.join(labels)}, not {' and '.join(given) or 'none'}")
     ((name, label),) = given.items()
-    if not isinstance(label, str) or not label or not _is_storable(label):
+    if not isinstance(label, str) or not label or not is_storable(label):
         raise BadBooking(f"{name} is a text of at least one character")
     if name == "key_prefix":
         try:

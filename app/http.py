@@ -161,6 +161,9 @@ async def _metrics(running: Running, _: Request) -> Response:
         troubled = await count_troubled(connection)
         lines.append("# TYPE vuelvo_tasks_troubled gauge")
         lines += [f'vuelvo_tasks_troubled{{state="{state}"}} {troubled.get(state, 0)}' for state in TROUBLED]
+        lines.append("# TYPE vuelvo_conversations_with_a_person gauge")
+        waiting = await conversations.count_with_person(connection)
+        lines += [f'vuelvo_conversations_with_a_person{{tenant="{tenant}"}} {count}' for tenant, count in waiting]
     if running.poller and running.poller.beat_at is not None:
         lines.append("# TYPE vuelvo_poller_heartbeat_age_seconds gauge")
         lines.append(f"vuelvo_poller_heartbeat_age_seconds {time.monotonic() - running.poller.beat_at}")

@@ -21,7 +21,7 @@ from app.deferred import BadBooking, Deferred, NoSuchFunction, Run
 from app.functions import App, BadInput, Function, Later, Stop, written
 from app.guard import GuardNotRun
 from app.outside import NotNow, OutsideError
-from app.service import Service
+from app.service import Service, chosen_template
 from app.tenants_file import TenantConfig
 from channels.channel import Channel
 from channels.message import Filled
@@ -221,7 +221,7 @@ class _Booker:
 
     async def has_template(self, channel: str, name: str) -> bool:
         sender = await self._sender(channel)
-        return isinstance(await sender.check(Filled(name, {}, is_whole=True)), Filled)
+        return isinstance(await sender.check(chosen_template(self.tenant, name, {})), Filled)
 
     async def send_template(self, channel: str, template: str, to: str, params: Mapping[str, str], key: str) -> None:
         service, tenant = self.functions.service, self.tenant.tenant

@@ -26,8 +26,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from agent.phrases import phrase
 from app import sent
+from app.handover import hindered_by, waits
 from app.moved import follow
-from app.service import FRESH, OUTCOMES, Service, zone_of
+from app.service import FRESH, OUTCOMES, Service, chosen_template, zone_of
 from app.tenants_file import UNUSABLE, TenantConfig, from_stored
 from channels.channel import Channel
 from channels.message import (
@@ -46,7 +47,7 @@ from channels.web import outbound as web
 from scheduler import operate, settle
 from scheduler.errors import LostClaim
 from scheduler.find import texts_of_unknown_fate
-from scheduler.hold import CHANNEL_PAUSED, TOPIC_GONE, WINDOW_CLOSED, keep_waiting
+from scheduler.hold import CHANNEL_PAUSED, TOPIC_GONE, WINDOW_CLOSED, WITH_PERSON, keep_waiting
 from scheduler.move import lock_pending
 from scheduler.retry import BUDGET, LONGEST, backoff
 from scheduler.task import Task
@@ -83,6 +84,18 @@ async def pause(
         await settle.give_back(connection, service.clock, task, delay=timedelta(seconds=FRESH), **more)
     else:
         await settle.give_back(connection, service.clock, task, hold=CHANNEL_PAUSED, **more)
+
+
+async def wait_for_agent(service: Service, connection: AsyncConnection, task: Task, tenant: TenantConfig) -> None:
+    """Hold a task until its conversation is the agent's again; or let it come again soon, if that was done since we looked."""
+    await keep_waiting(connection, task, WITH_PERSON)
+    found = await conversations.find(connection, task.tenant, task.conversation or 0)
+    if found is None or not waits(tenant, found, task):
+        await settle.give_back(connection, service.clock, task)
+    elif await _is_applied_since(service, connection, task, tenant):
+        await settle.give_back(connection, service.clock, task, delay=timedelta(seconds=FRESH))
+    else:
+        await settle.give_back(connection, service.clock, task, hold=WITH_PERSON)
 
 
 async def _is_applied_since(
@@ -142,7 +155,7 @@ class Speech:
                 if await self._ends_unwanted(connection, has_begun=bool(arrived)):
                     return
         if (chosen := self.task.payload.get("template")) is not None and not is_all_said:
-            await self._send_chosen(channel, so_far, Filled(str(chosen["id"]), chosen["values"], is_whole=True))
+            await self._send_chosen(channel, so_far, chosen_template(self.tenant, str(chosen["id"]), chosen["values"]))
             return
         reach = self._reach(channel, so_far)
         if is_all_said or (reach.possible and not reach.by_template):
@@ -174,7 +187,12 @@ class Speech:
     def _reach(self, channel: Channel, so_far: Sequence[Delivery]) -> Reach:
         written, now = self.conversation, self.task.claimed_at
         origin = Origin(
-            written.channel, written.address, written.last_inbound_at, sent.refused_at(channel, so_far), written.thread
+            written.channel,
+            written.address,
+            written.last_inbound_at,
+            sent.refused_at(channel, so_far),
+            written.thread,
+            purpose=self.kind,
         )
         return channel.assess(origin, now, now)
 
@@ -243,10 +261,13 @@ class Speech:
 
     async def _send_template(self, channel: Channel, so_far: Sequence[Delivery]) -> None:
         """Send what the channel carries now: the message in a template, or word that it waits for the customer."""
-        language = str(self.task.payload.get("language") or self.tenant.languages[0])
+        payload = self.task.payload
+        language = str(payload.get("language") or self.tenant.languages[0])
+        # What a renewal is asked about again stands there in our words, not in the customer's.
+        about = self.task.subject if "renewal" in payload else payload.get("about")
         words = {
             "name": self.conversation.name or phrase("customer", language),
-            "about": str(self.task.payload.get("about") or ""),
+            "about": str(about or ""),
             "text": self.words,
             "business": self.tenant.name,
             "time": self.task.booked_for.astimezone(zone_of(self.tenant, self.conversation)).strftime("%Y-%m-%d %H:%M"),
@@ -488,16 +509,21 @@ class Speech:
     async def _ends_unwanted(self, connection: AsyncConnection, *, has_begun: bool) -> bool:
         """End what was not just asked for if somebody has said by now that nothing more is to be sent; tell whether they have.
 
-        Of a long text the rest is left unsaid. An answer is finished.
+        Of a long text the rest is left unsaid. An answer is finished. Where a person has taken the conversation over, what has
+        not begun is held, which is told in the same way.
         """
         if self.kind == "reply":
             return False
         await settle.is_sending(connection, self.task)  # the task before its conversation, as everybody locks them
         found = await conversations.find(connection, self.task.tenant, self.conversation.id)
-        if found is None or found.stopped is None:
+        if found is not None and not has_begun and not self.task.sending and waits(self.tenant, found, self.task):
+            await wait_for_agent(self.service, connection, self.task, self.tenant)
+            return True
+        stopped = None if found is None else hindered_by(found, self.task)
+        if stopped is None:
             return False
         seq = await self._log(connection) if has_begun else None
-        await settle.skip(connection, self.service.clock, self.task, sent.GUARDS[found.stopped], seq)
+        await settle.skip(connection, self.service.clock, self.task, sent.GUARDS[stopped], seq)
         return True
 
     async def _settle_part(

@@ -13,6 +13,7 @@ from benchmarks.deferred import deferred
 from benchmarks.live import live
 from benchmarks.measures import Measure
 from benchmarks.process import check_finished, filled
+from benchmarks.renewals import renewals
 from benchmarks.server import Server
 from benchmarks.text import text
 from benchmarks.visitors import visitors
@@ -93,6 +94,12 @@ async def test_runs_are_cancelled_while_others_book_and_are_booked_over_http(ser
     measured = {each.title: set(each.figures) for each in await deferred(1, 30, 20, 10, 0.2, server)}
     assert "cancel" in measured["30 deferred runs of one tenant, 20 of others, booking going on"]
     assert {"1 connection", "32 connections"} <= measured["bookings over HTTP, 0.2 s of each"]
+
+
+async def test_a_file_of_renewals_is_taken_in_by_a_process_of_its_own(server: Server) -> None:
+    """A run raises unless each line became what it should."""
+    seconds, memory = await renewals(1, 30, server)
+    assert set(seconds.figures) == set(memory.figures) == {"new", "the same again", "all moved"}
 
 
 async def test_long_texts_are_cut_for_both_networks() -> None:

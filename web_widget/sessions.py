@@ -13,7 +13,7 @@ import hmac
 import ipaddress
 import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -389,6 +389,18 @@ async def lives_until(
         sql(LIVES_UNTIL), {**of, "idle": life.idle, "absolute": life.absolute}
     )
     return found
+
+
+FORGET = """
+delete from web_sessions
+ where bucket = :bucket and tenant = :tenant and conversation = any(cast(:conversations as bigint[]))
+"""
+
+
+async def forget(connection: AsyncConnection, tenant: str, talks: Sequence[int]) -> None:
+    """Delete every session in these conversations: whoever comes with its token is let in as nobody."""
+    given = {"bucket": bucket_of(tenant), "tenant": tenant, "conversations": list(talks)}
+    await connection.execute(sql(FORGET), given)
 
 
 async def delete_old(database: Database, *, batch: int = BATCH) -> int:

@@ -209,7 +209,7 @@ async def _look_at_templates(config: TenantConfig, settings: Settings, note: Any
     except NotDone as problem:
         note(f"tenant {config.tenant}", False, f"Twilio does not tell its templates: {problem}")
         return
-    for template in section.templates:
+    for template in (*section.templates, *config.step_templates.values()):
         level, words = judge(template, there.get(template.sid))
         told = f"tenant {config.tenant}: template {template.sid}"
         note(told, level != "bad", words or f"approved, in {template.language!r}", is_warning=level == "warning")

@@ -179,7 +179,7 @@ def get(task: int, payload: bool, as_json: bool) -> None:
     run(_get)(task=task, payload=payload, as_json=as_json)
 
 
-def _one_line(_: click.Context, option: click.Parameter, words: str | None) -> str | None:
+def one_line(_: click.Context, option: click.Parameter, words: str | None) -> str | None:
     """Return an operator's words as they can be stored and shown in one line."""
     if words is None:
         return None
@@ -193,7 +193,7 @@ def _stored(words: str) -> str:
     return " ".join(words.replace("\0", "").encode("utf-8", "replace").decode().split())
 
 
-def _recorded(who: str | None, why: str | None) -> str:
+def recorded(who: str | None, why: str | None) -> str:
     """Return who did something, and why, as it is kept with the task."""
     try:
         name = who or _stored(getpass.getuser())
@@ -202,9 +202,9 @@ def _recorded(who: str | None, why: str | None) -> str:
     return f"{name}: {why}" if why else name
 
 
-_by = click.option("--by", callback=_one_line, help="Who does it, for the task's story.  [default: the system's user]")
-_why = click.option("--why", callback=_one_line, help="Why, for the task's story.")
-_why_required = click.option("--why", callback=_one_line, required=True, help="Why, for the task's story.")
+_by = click.option("--by", callback=one_line, help="Who does it, for the task's story.  [default: the system's user]")
+_why = click.option("--why", callback=one_line, help="Why, for the task's story.")
+_why_required = click.option("--why", callback=one_line, required=True, help="Why, for the task's story.")
 
 
 async def _cancel(settings: Settings, task: int, by: str, as_json: bool) -> None:
@@ -272,9 +272,9 @@ def cancel(
     """
     count = sum(label is not None for label in labels.values())
     if task is not None and tenant is None and not count and not dry_run:
-        run(_cancel)(task=task, by=_recorded(by, why), as_json=as_json)
+        run(_cancel)(task=task, by=recorded(by, why), as_json=as_json)
     elif task is None and tenant is not None and count == 1:
-        run(_cancel_labelled)(tenant=tenant, dry_run=dry_run, by=_recorded(by, why), as_json=as_json, **labels)
+        run(_cancel_labelled)(tenant=tenant, dry_run=dry_run, by=recorded(by, why), as_json=as_json, **labels)
     else:
         raise click.UsageError(
             "name a task by its number, or say --tenant with one of --subject, --key and --key-prefix, and --dry-run to count"
@@ -369,7 +369,7 @@ def _of_failed(command: Callable[..., None]) -> Callable[..., None]:
 @_why
 def retry(status: str, by: str | None, why: str | None, **given: Any) -> None:
     """Have failed tasks done again, now. What was written already is sent as it is."""
-    _move_many(operate.retry, "retried", by=_recorded(by, why), **given)
+    _move_many(operate.retry, "retried", by=recorded(by, why), **given)
 
 
 @tasks.command()
@@ -377,7 +377,7 @@ def retry(status: str, by: str | None, why: str | None, **given: Any) -> None:
 @_why_required
 def discard(status: str, by: str | None, why: str | None, **given: Any) -> None:
     """Put failed tasks away: nothing more comes of them."""
-    _move_many(operate.discard, "discarded", by=_recorded(by, why), **given)
+    _move_many(operate.discard, "discarded", by=recorded(by, why), **given)
 
 
 async def _settle(settings: Settings, task: int, delivered: bool, by: str, as_json: bool) -> None:
@@ -404,4 +404,4 @@ def settle(task: int, delivered: bool, not_delivered: bool, by: str | None, why:
     """Say of an uncertain task whether it arrived. It is not sent again by that."""
     if delivered == not_delivered:
         raise click.UsageError("say --delivered or --not-delivered, one of the two")
-    run(_settle)(task=task, delivered=delivered, by=_recorded(by, why), as_json=as_json)
+    run(_settle)(task=task, delivered=delivered, by=recorded(by, why), as_json=as_json)

@@ -56,8 +56,9 @@ async def _list(settings: Settings, tenant: str, as_json: bool) -> None:
 def _beside(account: _Account, there: Sequence[Content]) -> list[dict[str, Any]]:
     """Return what the tenant's file names beside what Twilio has, in the file's order, then what it lacks."""
     by_sid = {content.sid: content for content in there}
+    spoken = {template.language for template in account.section.templates}
     named = {template.sid: template for template in account.section.templates}
-    spoken = {template.language for template in named.values()}
+    named |= {sid: template for sid, template in account.tenant.step_templates.items() if sid not in named}
     rows = [
         _row(by_sid.get(sid), sid=sid, language=template.language, note=judge(template, by_sid.get(sid))[1])
         for sid, template in named.items()

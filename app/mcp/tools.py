@@ -16,7 +16,7 @@ from app.api.followups import book_into
 from app.api.functions import booked
 from app.api.tasks import LARGEST_ID, cancelled, moved, page_of, whole
 from app.deferred import DeferError, checked
-from app.guards import Guards
+from app.guards_section import Guards
 from app.problems import problem_of
 from app.runs import Functions
 from app.tenants_file import TenantConfig

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from app.cli.templates import _lines
 from app.tenants_file import load_file
@@ -179,6 +180,33 @@ async def test_the_doctor_says_of_each_template_whether_it_is_approved(shell: Sh
     assert code == 1
     assert "BAD  tenant acme: Twilio does not tell its templates: the answer of Twilio is lost" in said
     assert TOKEN not in said
+
+
+async def test_the_templates_of_a_cadence_s_steps_are_listed_and_looked_at_with_the_places_that_they_fill(
+    shell: Shell, twilio: TwilioServer
+) -> None:
+    steps = [
+        {
+            "offset": offset,
+            "text": {"es": "Vence el {due}."},
+            "template": {"es": {"sid": sid, "values": {"1": "{due}"}}},
+        }
+        for offset, sid in (("-6w", SECOND), ("-2w", THIRD))
+    ]
+    await apply(shell, file_of(twilio, named(FIRST)) + yaml.safe_dump({"cadences": {"policy": {"steps": steps}}}))
+    twilio.has_template(FIRST, READY, language="es")
+    twilio.has_template(SECOND, "Vence el {{1}}.", language="es")
+    twilio.has_template(THIRD, READY, language="es")
+    code, said = await shell.run("doctor")
+    assert code == 1
+    assert f"ok   tenant acme: template {SECOND}: approved, in 'es'" in said
+    assert f"BAD  tenant acme: template {THIRD}: its text has the places 1, 2, and the file fills 1" in said
+    listed = await shell.json("templates", "list", "--tenant", "acme")
+    assert [(one["sid"], one["in_file"]) for one in listed if one["sid"]] == [
+        (FIRST, True),
+        (SECOND, True),
+        (THIRD, True),
+    ]
 
 
 async def test_the_doctor_finds_a_wrong_token_where_there_is_no_template_either(

@@ -659,7 +659,7 @@ def test_the_json_schema_knows_every_field_and_no_other() -> None:
     assert list(schema["properties"]) == list(TenantConfig.model_fields)
     assert schema["required"] == ["tenant", "name", "time_zone"]
     models = [schema, *schema["$defs"].values()]
-    assert len(models) == 17
+    assert len(models) == 28
     assert all(model["additionalProperties"] is False for model in models)
     assert schema["$defs"]["HttpTool"]["properties"]["input"]["type"] == "object"
     assert schema["$defs"]["TelegramSection"]["properties"]["token"]["writeOnly"] is True

@@ -88,7 +88,13 @@ async def test_a_followups_run_has_no_booking_tools_and_books_nothing(
         clock.move(timedelta(seconds=10))
         house.wake()
         assert (await house.until_heard(conversation, 2))[1] == "Reminder."
-        assert script.tools[0] == ["cancel_followup", "list_followups", "schedule_followup", "schedule_recurring"]
+        assert script.tools[0] == [
+            "ask_a_person",
+            "cancel_followup",
+            "list_followups",
+            "schedule_followup",
+            "schedule_recurring",
+        ]
         assert script.tools[-1] == []
         assert len(await house.tasks(states=("scheduled", "firing", "fired"))) == 1
 
