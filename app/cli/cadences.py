@@ -3,8 +3,7 @@
 import csv
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime
 from typing import Any, BinaryIO, TextIO
@@ -15,11 +14,11 @@ import click
 from agent.errors import AgentError
 from app import notices, renewals
 from app.cli.run import as_text, fail, run, show
+from app.cli.tenant import of_tenant
 from app.preview import Upcoming, upcoming
 from app.service import Service
 from app.settings import Settings
 from app.tenants_file import TenantConfig
-from app.wiring import running
 from scheduler.cadences import plan
 from store import conversations
 from store import renewals as stored
@@ -39,15 +38,6 @@ def cadences() -> None:
     """See beforehand what customers will be told around a due day, and plan anew after a cadence was changed."""
 
 
-@asynccontextmanager
-async def _house(settings: Settings, name: str) -> AsyncIterator[tuple[Service, TenantConfig]]:
-    async with running(settings, poll=False, is_patient=False) as house:
-        tenant = await house.service.tenant(name)
-        if tenant is None:
-            fail(f"there is no tenant {name!r}: see vuelvo tenants list", 2)
-        yield house.service, tenant
-
-
 @cadences.command()
 @_of_tenant
 @click.option("--days", type=click.IntRange(1, 3660), default=90, show_default=True, help="From now on.")
@@ -64,7 +54,7 @@ async def preview(
     settings: Settings, tenant: str, days: int, csv_file: TextIO | None, ics_file: BinaryIO | None, as_json: bool
 ) -> None:
     """Show what will go out, when, to whom, over which channel, and what would be held or left out and why. Sends nothing."""
-    async with _house(settings, tenant) as (service, config), service.database.autocommit() as connection:
+    async with of_tenant(settings, tenant) as (service, config), service.database.autocommit() as connection:
         now = await service.clock.now(connection)
         found = await upcoming(connection, config, now, days)
     rows = [_row(one) for one in found]
@@ -140,7 +130,7 @@ async def walk(settings: Settings, tenant: str, subject: str, start: datetime | 
 
     Texts that the agent words are worded by the model, which may cost something.
     """
-    async with _house(settings, tenant) as (service, config):
+    async with of_tenant(settings, tenant) as (service, config):
         async with service.database.autocommit() as connection:
             now = await service.clock.now(connection)
             renewal = next(iter(await stored.under(connection, tenant, subject)), None)
@@ -188,7 +178,7 @@ async def apply(settings: Settings, tenant: str, cadence: str | None, yes: bool,
 
     What was said stays said. Without --yes it shows how many that are, and what would come of their steps.
     """
-    async with _house(settings, tenant) as (service, config):
+    async with of_tenant(settings, tenant) as (service, config):
         if cadence is not None and cadence not in config.cadences:
             fail(f"there is no cadence {cadence!r}; there are: {', '.join(sorted(config.cadences)) or 'none'}", 2)
         done = await renewals.plan_anew(service, config, cadence, BY, is_tried=not yes)

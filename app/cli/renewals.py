@@ -2,8 +2,8 @@
 
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -14,6 +14,7 @@ import click
 from app.cli.run import as_text, fail, run, show
 from app.cli.story import without_numbers
 from app.cli.tasks import one_line, recorded
+from app.cli.tenant import of_tenant
 from app.renewal_files import Dates, Reading, Table, Unreadable, opened
 from app.renewal_import import Report, refuse, take
 from app.renewal_input import Checker, masked
@@ -22,7 +23,6 @@ from app.renewals import close as close_renewal
 from app.service import Service
 from app.settings import Settings
 from app.tenants_file import TenantConfig
-from app.wiring import running
 from scheduler.poller import DUE
 from store import renewals as stored
 from store.renewals import State
@@ -35,15 +35,6 @@ MOST_SHOWN = 100
 @click.group()
 def renewals() -> None:
     """Take renewals in from a file, list, show and close them."""
-
-
-@asynccontextmanager
-async def _tenant(settings: Settings, name: str) -> AsyncIterator[tuple[Service, TenantConfig]]:
-    async with running(settings, poll=False, is_patient=False) as house:
-        tenant = await house.service.tenant(name)
-        if tenant is None:
-            fail(f"there is no tenant {name!r}: see vuelvo tenants list", 2)
-        yield house.service, tenant
 
 
 async def _today(service: Service, tenant: TenantConfig) -> date:
@@ -109,7 +100,7 @@ async def _import(
 ) -> None:
     report, most = Report(), None if as_json else MOST_SHOWN
     is_taken = True
-    async with _tenant(settings, tenant) as (service, config):
+    async with of_tenant(settings, tenant) as (service, config):
         checker = Checker(config, await _today(service, config))
 
         def reading(table: Table) -> Reading:
@@ -191,7 +182,7 @@ def list_renewals(**given: Any) -> None:
 async def _list(
     settings: Settings, tenant: str, state: str, due_before: datetime | None, limit: int, as_json: bool
 ) -> None:
-    async with _tenant(settings, tenant) as (service, config), service.database.autocommit() as connection:
+    async with of_tenant(settings, tenant) as (service, config), service.database.autocommit() as connection:
         found = await stored.find(
             connection,
             config.tenant,
@@ -216,7 +207,7 @@ def show_renewal(**given: Any) -> None:
 
 
 async def _show(settings: Settings, subject: str, tenant: str, as_json: bool) -> None:
-    async with _tenant(settings, tenant) as (service, config), service.database.autocommit() as connection:
+    async with of_tenant(settings, tenant) as (service, config), service.database.autocommit() as connection:
         found = await stored.under(connection, config.tenant, subject)
         if not found:
             fail(f"there is no renewal {subject!r}: vuelvo renewals list --state all shows which there are", 2)
@@ -260,7 +251,7 @@ def close(by: str | None, **given: Any) -> None:
 async def _close(
     settings: Settings, subject: str, tenant: str, state: State, why: str | None, by: str, as_json: bool
 ) -> None:
-    async with _tenant(settings, tenant) as (service, config):
+    async with of_tenant(settings, tenant) as (service, config):
         if not await close_renewal(service, config.tenant, subject, state, by, why):
             fail(f"no renewal {subject!r} is open: vuelvo renewals show tells what became of it", 2)
     click.echo(
